@@ -12,9 +12,8 @@ from docs.markdown import code, table
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.preparing.checks import CLIENT_DEFAULTS
-from vinery_serving.protocols.common.foreign import FOREIGN
-from vinery_serving.protocols.common.parameters import parameter_of
-from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.common.body_fields import FOREIGN, REFUSED
+from vinery_serving.protocols.common.reading import parameter_of
 from vinery_serving.protocols.openapi import BODIES
 
 _INTRODUCTION = """\
@@ -108,9 +107,7 @@ Parameters of other servers that are not in the tables above. A parameter with e
 of a parameter of this server is **honoured**: a value that contradicts the latter is refused. Any
 other parameter that would change the answer is **refused** with status 400. A parameter that
 cannot change the answer is **ignored**, and the header names it. The endpoint's own fields come
-first: these rows are for the endpoints that generate text and have no such field. The members
-of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
-`min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
+first: these rows are for the endpoints that generate text and have no such field.
 """
 _NOTES: Final[Mapping[Endpoint, str]] = {
     Endpoint.MESSAGES: _MESSAGES,
@@ -237,7 +234,7 @@ def _client_defaults() -> str:
 def _foreign() -> str:
     rows = (
         (code(each.name), each.servers, f"**{state}**: {text}")
-        for each in FOREIGN
+        for each in FOREIGN.values()
         for state, text in [each.outcome]
     )
     return table(("parameter", "of", "Vinery"), rows)

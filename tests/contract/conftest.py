@@ -18,9 +18,8 @@ def tree(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def client(running: Running, tree: str) -> openai.OpenAI:
-    """OpenAI's client, on both URL trees, refusing answers that break its own types."""
+def strict_client(running: Running, tree: str) -> openai.OpenAI:
+    """OpenAI's client, refusing answers that break its own types."""
     return openai.OpenAI(
         base_url=f"{running.base_url}/{tree}",
         api_key=running.api_key,
@@ -31,15 +30,13 @@ def client(running: Running, tree: str) -> openai.OpenAI:
 
 
 @pytest.fixture
+def client(running: Running, tree: str) -> openai.OpenAI:
+    return strict_client(running, tree)
+
+
+@pytest.fixture
 def strict(running: Running) -> openai.OpenAI:
-    """OpenAI's client under /v1, refusing answers that break its own types."""
-    return openai.OpenAI(
-        base_url=f"{running.base_url}/v1",
-        api_key=running.api_key,
-        max_retries=0,
-        timeout=60,
-        _strict_response_validation=True,
-    )
+    return strict_client(running, "v1")
 
 
 @pytest.fixture

@@ -126,18 +126,6 @@ def test_reasoning_is_split_from_the_answer_and_an_effort_starts_it(client: open
     assert "Paris" in "".join(delta.content or "" for delta in deltas)
 
 
-def test_a_deprecated_function_is_called_and_its_output_used(client: openai.OpenAI) -> None:
-    [choice] = chat(client, tiny.WEATHER_QUESTION, functions=[tiny.GET_WEATHER]).choices
-
-    assert (choice.finish_reason, choice.message.tool_calls) == ("function_call", None)
-    call = choice.message.function_call
-    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"})
-    output = {"role": "function", "name": "get_weather", "content": tiny.SUNNY}
-    turns = [*tiny.WEATHER_QUESTION, choice.message.model_dump(exclude_none=True), output]
-    [used] = chat(client, turns, functions=[tiny.GET_WEATHER]).choices
-    assert used.message.content == tiny.SUNNY_IN_PARIS
-
-
 def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI) -> None:
     """Without a tool choice the model would call the other tool."""
     pick = {"name": "pick", "parameters": {"type": "object", "properties": {}}}

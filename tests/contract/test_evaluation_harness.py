@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.protocols.models import TokenizerInfo
+from vinery_serving.protocols.stored import TokenizerInfo
 
 from .tiny_chat import CONTEXT, MODEL, ask, ids_of
 
@@ -83,11 +83,3 @@ def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) ->
     TypeAdapter(TokenizerInfo).validate_json(answer.content)
     assert "<|im_start|>" in info["chat_template"]
     assert raw.get(f"{root}/tokenizer_info", params={"model": MODEL}).json() == info
-
-
-def test_the_tokenizer_of_no_model_is_not_found_and_one_needs_a_key(raw: httpx.Client) -> None:
-    answer = raw.get("/tokenizer_info", params={"model": "nope"})
-    assert answer.status_code == 404
-    assert answer.json()["error"]["code"] == "model_not_found"
-    assert httpx.get(f"{raw.base_url}/tokenizer_info").status_code == 401
-    assert raw.post("/tokenizer_info").status_code == 405

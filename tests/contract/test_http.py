@@ -221,12 +221,6 @@ def test_a_stream_is_framed_as_server_sent_events(
         assert names == ([f"event: {payload['type']}"] if endpoint == "responses" else [])
 
 
-def test_the_health_endpoints_report_alive_and_ready(running: Running) -> None:
-    for path in ("/livez", "/readyz", "/v2/health/live", "/v2/health/ready"):
-        assert httpx.get(running.base_url + path).status_code == 200
-    assert "vllm:generation_tokens_total" in httpx.get(running.base_url + "/metrics").text
-
-
 @table(
     "headers",
     [{}, {"content-type": "Application/JSON; charset=utf-8"}, {"content-type": "text/json"}],

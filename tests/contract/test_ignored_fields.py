@@ -18,27 +18,6 @@ CODEX_TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_request_takes_effect_as_a_whole_unless_what_is_never_stored_should_be(
-    client: openai.OpenAI,
-) -> None:
-    answer = client.chat.completions.with_raw_response.create(
-        model=MODEL, messages=QUESTION, max_tokens=20, seed=1, user="alice", metadata={"a": "b"}
-    )
-
-    assert IGNORED not in answer.headers
-
-    stored = client.responses.with_raw_response.create(model=MODEL, input=QUESTION, store=True)
-
-    assert IGNORED not in stored.headers
-    assert stored.parse().store is True
-
-    never = client.completions.with_raw_response.create(
-        model=MODEL, prompt="Hello", max_tokens=1, extra_body={"store": True}
-    )
-
-    assert never.headers[IGNORED] == "store"
-
-
 def test_a_body_of_codex_is_answered_and_names_the_tools_that_are_not_there(
     client: openai.OpenAI,
 ) -> None:

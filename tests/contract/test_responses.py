@@ -6,14 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from .tiny_chat import CAPITAL, CONTEXT, GET_WEATHER, MODEL, PARIS, SUNNY, SUNNY_IN_PARIS
-
-WEATHER: Any = {"type": "function", "strict": False, **GET_WEATHER}
-IN_PARIS: Any = {"role": "user", "content": "What is the weather in Paris?"}
-
-
-def respond(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:
-    return client.responses.create(model=MODEL, input=input, **fields)
+from .test_stored_responses import IN_PARIS, WEATHER, respond
+from .tiny_chat import CAPITAL, CONTEXT, MODEL, PARIS, SUNNY, SUNNY_IN_PARIS
 
 
 def streamed(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> tuple[set[str], Any]:
@@ -39,33 +33,6 @@ def test_it_answers_a_plain_string_and_repeats_what_is_in_force(client: openai.O
     assert (response.truncation, response.background) == ("disabled", False)
     assert response.metadata == {}
     assert (response.text.format.type, response.text.verbosity) == ("text", "medium")
-
-
-def test_the_events_of_a_stream_come_in_order_and_may_be_padded(client: openai.OpenAI) -> None:
-    events = list(respond(client, stream=True))
-
-    kinds = [event.type for event in events]
-    assert kinds[:4] == [
-        "response.created",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-    ]
-    assert set(kinds[4:-4]) == {"response.output_text.delta"}
-    assert kinds[-4:] == [
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.completed",
-    ]
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-
-    stream = respond(client, stream=True, stream_options={"include_obfuscation": True})
-    deltas = [event for event in stream if event.type == "response.output_text.delta"]
-
-    assert "".join(event.delta for event in deltas) == PARIS
-    # A frame whose size is right without padding has an empty one.
-    assert all("obfuscation" in (event.model_extra or {}) for event in deltas)
 
 
 def test_a_tool_is_called_and_used_and_a_streamed_call_has_its_events(

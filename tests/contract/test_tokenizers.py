@@ -60,21 +60,5 @@ def test_ovms_asks_with_text_and_a_long_one_is_read_whole(raw: httpx.Client, roo
     assert ask(raw, f"{root}/tokenize", prompt="hello " * 50_000)["count"] > 50_000
 
 
-@every_root
-@table("path", ["tokenize", "detokenize"])
-def test_the_tokenizer_endpoints_have_the_usual_errors(
-    running: Running, raw: httpx.Client, root: str, path: str
-) -> None:
-    unauthorized = httpx.post(f"{running.base_url}{root}/{path}", json={})
-    unknown = raw.post(f"{root}/{path}", json={"model": "none", "prompt": "a", "tokens": []})
-
-    assert unauthorized.status_code == 401
-    assert unauthorized.headers["x-request-id"]
-    assert raw.get(f"{root}/{path}").status_code == 405
-    assert unknown.status_code == 404
-    assert unknown.json()["error"]["code"] == "model_not_found"
-    assert raw.options(f"{root}/{path}").status_code == 204
-
-
 def test_the_version_is_open_to_all(running: Running) -> None:
     assert httpx.get(f"{running.base_url}/version").json() == {"version": __version__}

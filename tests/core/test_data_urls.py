@@ -85,14 +85,6 @@ def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) 
     assert sentence in str(refusal.value)
 
 
-def test_a_size_up_to_the_limit_is_read_and_a_larger_one_refused() -> None:
-    url = f"data:;base64,{STANDARD}"
-    assert data_urls.decode_data_url(url, len(DATA)) == DATA
-    sentence = f"at most {len(DATA) - 1} bytes, but has {len(DATA)}"
-    with pytest.raises(data_urls.TooManyBytes, match=sentence):
-        data_urls.decode_data_url(url, len(DATA) - 1)
-
-
 def test_too_much_is_refused_without_a_multiple_of_its_memory() -> None:
     url = f"data:;base64,{'A' * 32 * _MIB}"
     tracemalloc.start()

@@ -8,8 +8,8 @@ from docs.__main__ import DOCUMENTS
 from docs.parameters import rows_of
 from tests.tables import table
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.protocols.common.parameters import parameter_of
-from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.common.body_fields import REFUSED
+from vinery_serving.protocols.common.reading import parameter_of
 from vinery_serving.protocols.openapi import BODIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -20,7 +20,6 @@ from vinery_serving.core.errors import ContextTooLong, InvalidRequest, Unsupport
 from vinery_serving.core.pooling import Padding, TokenizeRequest
 from vinery_serving.core.request import (
     Conversation,
-    Effort,
     Encoding,
     Message,
     Role,
@@ -358,7 +357,7 @@ def test_a_prompt_above_the_threshold_or_the_context_is_summarized(
 
 def test_the_model_is_asked_last_for_a_part_of_the_context(tmp_path: Path) -> None:
     engine = new_engine(tmp_path)
-    tools = {"tools": (Tool("f"),), "rendering": replace(a_chat().rendering, effort=Effort.HIGH)}
+    tools = {"tools": (Tool("f"),), "rendering": replace(a_chat().rendering, effort="high")}
     sent = Stopping(max_tokens=100, stop=("word",), min_tokens=5)
     draft = draft_of(engine, BRIEF, *MANY[:4], WHY, stopping=sent, chat=tools)
 

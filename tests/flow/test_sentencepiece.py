@@ -22,7 +22,7 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.prompting.assets import ModelAssets, Prompt
-from vinery_serving.protocols.common.logprobs import TextLogprobs
+from vinery_serving.protocols.common.encoding import TextLogprobs
 from vinery_serving.transport.messages import TokenLogprobs
 
 LOGPROBS = req.LogprobsOptions(num_top=0, num_top_of_prompt=0)

@@ -9,13 +9,8 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.output_formats import (
-    CALL_FORMATS,
-    PLAIN,
-    REASONING_FORMATS,
-    check_output_format,
-)
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
+from vinery_serving.core.tasks import CALL_FORMATS, PLAIN, REASONING_FORMATS, check_output_format
 from vinery_serving.grammars.answers import answer_grammar, tool_grammar
 from vinery_serving.grammars.families.registry import FAMILIES, by_name, detect
 from vinery_serving.grammars.family import GrammarFamily

@@ -1,6 +1,8 @@
 """An effort becomes variables of the template, or a budget for efforts that the template cannot
 express."""
 
+from typing import get_args
+
 from tests.tables import table
 from vinery_serving.core.request import Effort, Rendering
 from vinery_serving.prompting.assets import ModelAssets
@@ -54,13 +56,13 @@ BUDGET = "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}"
 def test_an_effort_becomes_what_a_template_can_express(template, effort, variables, budget):
     parsed = ChatTemplate(template)
 
-    settings = reasoning_settings(Effort(effort), parsed.words.variables, parsed.words.constants)
+    settings = reasoning_settings(effort, parsed.words.variables, parsed.words.constants)
 
     assert settings == ReasoningSettings(variables, budget)
 
 
 def test_every_effort_has_a_budget_and_without_one_nothing_is_set():
-    assert set(BUDGETS) == set(Effort)
+    assert set(BUDGETS) == set(get_args(Effort))
     assert reasoning_settings(None, ChatTemplate(SWITCH).words.variables) == ReasoningSettings()
 
 
@@ -68,7 +70,7 @@ def test_the_reference_model_reasons_with_an_effort_which_is_a_budget_without_it
     assets = ModelAssets.load(MODEL)
 
     def prompt(effort: str, uses_template: bool = True, **fields):
-        rendering = Rendering(effort=Effort(effort), uses_template=uses_template)
+        rendering = Rendering(effort=effort, uses_template=uses_template)
         return assets.render(a_chat(("user", "Hi"), rendering=rendering, **fields))
 
     assert prompt("low").opens_reasoning

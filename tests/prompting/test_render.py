@@ -300,7 +300,7 @@ def test_a_template_of_a_request_renders_as_the_models_own_would_with_an_effort(
     assert untrusted("{{ bos_token }}" + templates.CHATML).text == "<s><|user|>Hi\n<|assistant|>"
 
     template = "{{ enable_thinking }}{{ messages[0].content }}"
-    assert untrusted(template, effort=req.Effort.LOW) == Rendered("TrueHi", 1024)
+    assert untrusted(template, effort="low") == Rendered("TrueHi", 1024)
 
 
 @table(

@@ -24,23 +24,6 @@ def test_line_ends_of_unicode_are_escaped_letters_are_not_and_nan_is_null() -> N
     assert encoding.json_bytes([float("nan"), float("inf")]) == b"[null,null]"
 
 
-def test_a_frame_is_one_event_and_a_keep_alive_a_comment_without_a_blank_line() -> None:
-    assert encoding.frame(b"{}") == b"data: {}\n\n"
-    assert encoding.named_frame("a.b", b"{}") == b"event: a.b\ndata: {}\n\n"
-    assert encoding.KEEP_ALIVE.startswith(b":")
-    assert encoding.KEEP_ALIVE.count(b"\n") == 1
-
-
-def test_all_four_keys_are_always_there() -> None:
-    error = json.loads(encoding.error_body(errors.InvalidRequest("No.", param="n")))
-
-    members = {"type": "invalid_request_error", "param": "n", "code": "invalid_value"}
-    assert error == {"error": {"message": "No.", **members}}
-    assert json.loads(encoding.error_body(errors.ServingError("Oh."))) == {
-        "error": {"message": "Oh.", "type": "server_error", "param": None, "code": None}
-    }
-
-
 def test_only_errors_about_retries_have_retry_headers() -> None:
     assert encoding.error_headers(errors.ModelNotReady("")) == {"Retry-After": "2"}
     assert encoding.error_headers(errors.DeadlineExceeded("")) == {"x-should-retry": "false"}

@@ -200,15 +200,6 @@ def test_a_field_may_have_as_much_as_its_limit_and_no_more(
     assert str(limit.value) in error.message
 
 
-def test_an_error_names_the_limit_and_what_was_sent_and_the_setting() -> None:
-    error = refused(CHAT, tools=[a_tool()] * 130)
-
-    assert error.message == (
-        "`tools` must have at most 128 entries, but has 130. Send fewer, or ask the administrator "
-        "to raise VINERY_MAX_TOOLS."
-    )
-
-
 def test_unknown_fields_count_with_the_body_and_signs_inside_of_texts_do_not() -> None:
     error = refused(CHAT, unheard_of=[[]] * (limits.JSON_CONTAINERS.value + 1))
 

@@ -1,40 +1,31 @@
 """Parameters of other servers and endpoints: each is honoured, refused or reported, everywhere."""
 
-from collections import Counter
 from functools import cache
-from typing import Any
 
 from tests.tables import table
-from vinery_serving.core.dialects import V3
 from vinery_serving.core.request import Endpoint, Unused
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS
-from vinery_serving.protocols.common.body_fields import unknown_fields
+from vinery_serving.protocols.common.body_fields import (
+    FOREIGN,
+    REFUSED,
+    ForeignParameter,
+    Harmless,
+    Refused,
+)
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.foreign import FOREIGN, ForeignParameter, Harmless
-from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.openapi import BODIES
 
 from . import exchanges
 from .test_refusals import refused
 
-REFUSED_ROWS = [each for each in FOREIGN if isinstance(each.fate, Refused)]
-HARMLESS_ROWS = [each for each in FOREIGN if isinstance(each.fate, Harmless)]
+REFUSED_ROWS = [each for each in FOREIGN.values() if isinstance(each.fate, Refused)]
+HARMLESS_ROWS = [each for each in FOREIGN.values() if isinstance(each.fate, Harmless)]
 
 
 @cache
 def fields_of(endpoint: Endpoint) -> set[str]:
     own = {field.alias or name for name, field in BODIES[endpoint].model_fields.items()}
     return own | set(REFUSED[endpoint])
-
-
-def test_each_name_has_one_row_of_an_endpoint_that_has_no_such_field() -> None:
-    twice = {name: num for name, num in Counter(each.name for each in FOREIGN).items() if num > 1}
-
-    assert not twice
-    for each in FOREIGN:
-        assert any(each.name not in fields_of(endpoint) for endpoint in GENERATION_ENDPOINTS), (
-            each.name
-        )
 
 
 @table("endpoint", GENERATION_ENDPOINTS)
@@ -63,46 +54,6 @@ def test_a_parameter_that_cannot_change_the_answer_is_named(
         sent = exchanges.request(endpoint, **{row.name: value})
         assert sent.unused == Unused(harmless=(row.name,))
         assert sent == exchanges.request(endpoint)
-
-
-@table("endpoint", exchanges.OPENAI)
-@table(
-    "sent, own",
-    [
-        ({"max_tokens_to_sample": 7}, {"max_tokens": 7}),
-        ({"max_tokens_to_sample": 7.0}, {"max_tokens": 7}),
-        ({"max_tokens_to_sample": -1}, {"max_tokens": -1}),
-        ({"max_tokens_to_sample": 7, "max_tokens": 7}, {"max_tokens": 7}),
-    ],
-)
-def test_another_name_of_a_parameter_is_that_parameter(
-    endpoint: Endpoint, sent: dict[str, Any], own: dict[str, Any]
-) -> None:
-    asked = exchanges.request(endpoint, **sent)
-
-    assert asked.unused == Unused()
-    assert asked == exchanges.request(endpoint, **own)
-
-
-def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:
-    question = {"role": "user", "content": "Hi"}
-    begun = {"role": "assistant", "content": "Once", "prefix": True}
-
-    assert exchanges.chat(messages=[question, begun]) == exchanges.chat(
-        messages=[question, {"role": "assistant", "content": "Once"}], continue_final_message=True
-    )
-    assert exchanges.chat(messages=[begun, question]) == exchanges.chat(
-        messages=[{"role": "assistant", "content": "Once"}, question]
-    )
-
-
-@table("endpoint", GENERATION_ENDPOINTS)
-def test_unknown_fields_are_named_in_their_order(endpoint: Endpoint) -> None:
-    asked = exchanges.request(
-        endpoint, chat_id="a", features={}, options={"num_ctx": 2}, nothing=None
-    )
-
-    assert asked.unused == Unused(("chat_id", "features", "options"), 3)
 
 
 def test_unknown_members_are_named_those_of_entries_of_lists_as_harmless() -> None:
@@ -147,28 +98,6 @@ def test_few_of_many_unknown_names_are_kept_and_each_is_short() -> None:
     assert {len(name) for name in asked.unused.unknown} == {128}
 
 
-def test_store_and_hosted_tools_are_named_as_not_done() -> None:
-    tools = [
-        {"type": "web_search"},
-        {"type": "function", "name": "f"},
-        {"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]},
-        {"type": "web_search", "filters": {}},
-    ]
-
-    hosted = ("store", "tools.web_search", "tools.mcp")
-    assert exchanges.response(store=True, tools=tools).unused.hosted == hosted
-    assert exchanges.chat(store=True).unused.hosted == ("store",)
-    assert exchanges.chat(store=False).unused == Unused()
-
-
-def test_no_known_field_is_unknown() -> None:
-    for endpoint, body in BODIES.items():
-        names = {field.alias or name: 1 for name, field in body.model_fields.items()}
-        assert (
-            unknown_fields(body.model_construct(**dict.fromkeys(body.model_fields)), names) == {}
-        ), endpoint
-
-
 def test_responses_repeat_no_limit_as_null() -> None:
     asked = exchanges.exchange(Endpoint.RESPONSES, max_output_tokens=-1)
 
@@ -183,8 +112,3 @@ def test_numbers_inside_of_schemas_and_variables_stay_as_they_were() -> None:
     ).template_kwargs
 
     assert json_bytes(dict(kwargs)) == b'{"scale":2.0,"level":"3"}'
-
-
-@table("text", ["", "eight", "0x8", "1e2", "8 ", "inf", "nan", "1" * 5000])
-def test_under_v3_any_other_text_is_refused(text: str) -> None:
-    assert refused(Endpoint.CHAT, V3, max_tokens=text).param == "max_tokens"

@@ -1,12 +1,7 @@
-"""Repetition detection, stop reasons, the texts of prompts and the tokens of pictures."""
+"""The first token of a stream, times, sampling in force, and the tokens of pictures."""
 
-import json
 from typing import Any
 
-from openai.types import Completion
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-
-from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core.dialects import V1, V3
@@ -15,29 +10,6 @@ from vinery_serving.protocols.common.encoding import DONE
 
 from .clients import payloads
 from .exchanges import HEAD, answered, ended, exchange, streamed
-
-STOPPED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, "END")]
-CIRCLED = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION)]
-BY_TOKEN = [ev.Started(), ev.TextDelta(0, "a"), ev.Finished(0, ev.FinishReason.STOP, 7)]
-
-
-@table("endpoint", [Endpoint.CHAT, Endpoint.COMPLETIONS])
-@table("events, cause", [(STOPPED, "END"), (CIRCLED, "repetition_detected"), (BY_TOKEN, 7)])
-def test_a_choice_has_its_stop_reason(
-    endpoint: Endpoint, events: list[ev.Event], cause: str | int
-) -> None:
-    events = [*events, ended()[-1]]
-    whole = exchange(endpoint)
-    stream = exchange(endpoint, stream=True)
-
-    strict = ChatCompletion if endpoint is Endpoint.CHAT else Completion
-    body = strict.model_validate_json(whole.body(HEAD, build_result(events)), strict=True)
-    last = payloads(streamed(stream, events))[-1]
-
-    assert body.choices[0].stop_reason == last["choices"][0]["stop_reason"] == cause
-    if endpoint is Endpoint.CHAT:
-        ChatCompletionChunk.model_validate_json(json.dumps(last), strict=True)
-
 
 # -- The first token: /v3 shows it, with or without text; /v1 shows the acceptance -------------
 

@@ -12,8 +12,13 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.memory import Memory, MemoryItem, Needs, Recalled
 from vinery_serving.core.request import Conversation, GenerationRequest
 from vinery_serving.protocols import chat
-from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled, parse
-from vinery_serving.protocols.responses.memory import memory_item, with_id
+from vinery_serving.protocols.responses.exchange import (
+    ResponsesExchange,
+    Unrecalled,
+    memory_item,
+    parse,
+    with_id,
+)
 
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "Sunny."}

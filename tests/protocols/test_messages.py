@@ -17,11 +17,6 @@ from vinery_serving.protocols.messages.exchange import count_body, parse_count
 from .exchanges import LEAST, conversation_of, message
 
 DATA = base64.b64encode(b"picture").decode()
-WEATHER = {
-    "name": "get_weather",
-    "description": "The weather.",
-    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
-}
 
 conversation = partial(conversation_of, Endpoint.MESSAGES)
 
@@ -36,16 +31,6 @@ RESULTS = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "4"}]
 PNG = {"type": "base64", "media_type": "image/png", "data": DATA}
 PDF = {"type": "base64", "media_type": "application/pdf", "data": DATA}
 LINK = {"type": "url", "url": "https://a.b/c.png"}
-
-
-def test_a_last_turn_of_the_assistant_is_continued() -> None:
-    asked = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]
-
-    rendering = conversation(messages=asked).rendering
-
-    assert rendering.continues_final_message
-    assert not rendering.adds_generation_prompt
-    assert not conversation(messages=asked[:1]).rendering.continues_final_message
 
 
 @table(
@@ -83,18 +68,6 @@ def test_a_picture_in_a_result_names_its_field_and_no_result_is_in_an_answer() -
         turns(("assistant", RESULTS))
 
     assert caught.value.param == "messages[0].content[0]"
-
-
-def test_examples_of_an_input_follow_the_description_of_its_tool() -> None:
-    examples = [{"city": "Oslo"}, {"city": "Côme"}]
-
-    [described] = conversation(tools=[{**WEATHER, "input_examples": examples}]).tools
-    bare = {name: value for name, value in WEATHER.items() if name != "description"}
-    [undescribed] = conversation(tools=[{**bare, "input_examples": examples}]).tools
-
-    lines = 'Examples of its input:\n{"city":"Oslo"}\n{"city":"Côme"}'
-    assert described.description == f"The weather.\n\n{lines}"
-    assert undescribed.description == lines
 
 
 def test_counting_needs_no_limit_of_the_answer() -> None:

@@ -19,8 +19,8 @@ from vinery_serving.core.events import Failed, Started, TextDelta
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS
 from vinery_serving.protocols.chat import ChatCompletion, ChatCompletionChunk
+from vinery_serving.protocols.common.body_fields import REFUSED
 from vinery_serving.protocols.common.encoding import Answer, Error
-from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.completions import Completion
 from vinery_serving.protocols.messages.exchange import MessageAnswer, MessageEvent
 from vinery_serving.protocols.openapi import BODIES, PREFIX, document

@@ -56,12 +56,10 @@ LABELS: dict[str, Any] = {
     "store": True,
     "metadata": {"k": "v"},
     "prompt_cache_options": {"mode": "implicit", "ttl": "12h"},
-    "prediction": {"type": "content", "content": "x"},
     "modalities": ["text"],
-    **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key", "session_id"), "s"),
+    **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key"), "s"),
     "service_tier": "auto",
     "prompt_cache_retention": "24h",
-    "verbosity": "low",
 }
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("add_generation_prompt", "skip_special_tokens", "include_reasoning"), True),
@@ -94,7 +92,6 @@ NOTHING: list[tuple[tuple[Endpoint, ...], dict[str, Any]]] = [
     ((TEXTS,), {"prompt_token_ids": []}),
     ((TEXTS,), {"echo": False, "suffix": None, "best_of": 1, "logprobs": None, "user": "u"}),
     ((RESPONSES,), {"n": 1}),
-    *((ANY, {"spaces_between_special_tokens": spaced}) for spaced in (True, False)),
 ]
 
 
@@ -109,9 +106,3 @@ def test_what_asks_for_nothing_is_the_same_as_absent(
 def test_a_salt_is_not_shown() -> None:
     for endpoint in GENERATION_ENDPOINTS:
         assert "secret" not in repr(request(endpoint, cache_salt="secret").handling)
-
-
-def test_an_object_of_a_user_is_its_id() -> None:
-    user = {"id": "alice", "name": "Alice"}
-
-    assert request(CHAT, user=user) == request(CHAT, user="alice")

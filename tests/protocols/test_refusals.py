@@ -11,7 +11,7 @@ from tests.tables import golden_errors, table
 from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
-from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.common.body_fields import REFUSED
 from vinery_serving.protocols.openapi import BODIES, component_schemas
 
 from .exchanges import exchange, parsed
@@ -139,17 +139,6 @@ def test_a_body_that_other_servers_refuse_is_accepted(endpoint: Endpoint, row: R
         assert exchange(endpoint, dialect, **row["fields"]).request.dialect == dialect
 
 
-@table("endpoint", [CHAT, RESPONSES])
-def test_audio_is_refused_because_no_model_takes_it(endpoint: Endpoint) -> None:
-    field = "messages" if endpoint is CHAT else "input"
-    content = [{"type": "text", "text": "Hear:"}, {"type": "input_audio", "input_audio": {}}]
-
-    error = refused(endpoint, **{field: [{"role": "user", "content": content}]})
-
-    assert (error.code, error.param) == ("invalid_value", f"{field}[0].content[1]")
-    assert "holds audio input" in error.message
-
-
 @table("endpoint, name", [(each, name) for each, names in REFUSED.items() for name in names])
 def test_an_unsupported_parameter_is_refused_with_the_reason_unless_it_is_the_default(
     endpoint: Endpoint, name: str
@@ -162,8 +151,3 @@ def test_an_unsupported_parameter_is_refused_with_the_reason_unless_it_is_the_de
     assert len(error.message.partition(": ")[2].partition(". Leave it out")[0].split()) > 3
     for default in (None, *REFUSED[endpoint][name].harmless):
         assert parsed(endpoint, **{name: default}).request == parsed(endpoint).request
-
-
-def test_false_is_not_zero() -> None:
-    assert refused(CHAT, priority=False).param == "priority"
-    assert refused(CHAT, logprobs=0).param == "logprobs"

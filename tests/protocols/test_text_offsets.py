@@ -18,7 +18,7 @@ from vinery_serving.core.events import (
     TopLogprob,
 )
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols.common.logprobs import TextLogprobs
+from vinery_serving.protocols.common.encoding import TextLogprobs
 
 from .clients import payloads
 from .exchanges import answered, exchange, streamed
@@ -92,8 +92,3 @@ def test_broken_characters_and_empty_tokens_have_offsets_too(
     parts: list[bytes], expected: list[int], batch_size: int
 ) -> None:
     assert offsets(tokens_of(*parts), batch_size) == [expected] * 2
-
-
-@table("batch_size", [1, 9])
-def test_the_first_offset_is_the_length_of_the_prompt(batch_size: int) -> None:
-    assert offsets(tokens_of(b"ab", b"c"), batch_size, (7,)) == [[7, 9]] * 2

@@ -9,10 +9,9 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import TEXT
 from vinery_serving.core.pooling import Padding, Tokenized
-from vinery_serving.core.request import Conversation, Encoding, Rendering
-from vinery_serving.protocols.tokens import TokenizeExchange, parse_detokenize, parse_tokenize
+from vinery_serving.core.request import Encoding
+from vinery_serving.protocols.tokens import TokenizeExchange, parse_tokenize
 
-HI = [{"role": "user", "content": "Hi"}]
 PADDED = {"text": ["a"] * 2000, "pad_to_max_length": True, "max_length": 501}
 TOO_LONG = [{"role": "user", "content": "a" * (TEXT.value + 1)}]
 
@@ -40,22 +39,6 @@ def test_a_prompt_is_one_text_and_vllm_gets_counts_and_on_request_strings_of_its
     assert answer(exchange, (5,), token_strings=(("x",),))["token_strs"] == ["x"]
 
 
-def test_messages_are_rendered_as_for_chat() -> None:
-    asked = tokenizing(
-        messages=HI,
-        tools=[{"type": "function", "function": {"name": "f"}}],
-        add_generation_prompt=False,
-        chat_template_kwargs={"enable_thinking": True},
-        add_special_tokens=True,
-    ).request
-
-    assert isinstance(asked.prompt, Conversation)
-    assert [tool.name for tool in asked.prompt.tools] == ["f"]
-    assert asked.prompt.rendering == Rendering(adds_generation_prompt=False)
-    assert asked.prompt.template_kwargs == {"enable_thinking": True}
-    assert asked.encoding.adds_special_tokens is True
-
-
 def test_ovms_asks_with_a_text_a_length_and_padding_and_gets_a_list_for_each_text() -> None:
     asked = tokenizing(
         text=["a", "b"], max_length=3, pad_to_max_length=True, padding_side="left"
@@ -66,13 +49,6 @@ def test_ovms_asks_with_a_text_a_length_and_padding_and_gets_a_list_for_each_tex
     assert asked.padding == Padding(3, is_left=True)
     assert answer(tokenizing(text="a"), (5, 6)) == {"tokens": [5, 6]}
     assert answer(tokenizing(text=["a"]), (5, 6)) == {"tokens": [[5, 6]]}
-
-
-def test_tokens_become_a_prompt() -> None:
-    exchange = parse_detokenize(b'{"model": "m", "tokens": [1, 2]}')
-
-    assert (exchange.model, exchange.token_ids) == ("m", (1, 2))
-    assert json.loads(exchange.body('a"b')) == {"prompt": 'a"b'}
 
 
 # `golden/errors` has other wrong bodies.

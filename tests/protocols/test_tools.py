@@ -3,16 +3,14 @@
 import json
 from typing import Any
 
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
-from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core import request
 
-from .clients import payloads, response_answer
-from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, conversation_of, ended, exchange, streamed
+from .clients import response_answer
+from .exchanges import PLAIN, TWO_CALLS, answered, conversation_of, ended, exchange, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
 
@@ -139,7 +137,6 @@ def test_a_response_repeats_namespaces_and_a_replayed_call_has_its_qualified_nam
 # -- The deprecated form: `functions` in the request, one `function_call` in the answer --------
 
 FUNCTIONS = [{"name": "get_weather"}, {"name": "get_time"}]
-STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def deprecated(**fields: Any) -> Any:
@@ -155,10 +152,3 @@ def test_the_answer_has_one_call_without_an_id_or_text() -> None:
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "function_call"
     assert answered(deprecated(), PLAIN) == answered(exchange(request.Endpoint.CHAT), PLAIN)
-
-
-@table("events", [PLAIN, TWO_CALLS])
-def test_strict_clients_take_it(events: Any) -> None:
-    ChatCompletion.model_validate_json(deprecated().body(HEAD, build_result(events)), strict=True)
-    for chunk in payloads(streamed(deprecated(**STREAM), events)):
-        ChatCompletionChunk.model_validate(chunk)

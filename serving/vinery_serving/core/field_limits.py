@@ -125,7 +125,7 @@ TOOL_CALLS: Final = _entries("tool_calls", "`tool_calls` of a message", 128, "Op
 ARGUMENTS: Final = _chars("arguments_chars", "`arguments` of a call", 1_000_000)
 IDENTIFIER: Final = _chars(
     "identifier_chars",
-    "`name`, `id`, `call_id` and `tool_call_id` of messages and items; `user`, `session_id`, "
+    "`name`, `id`, `call_id` and `tool_call_id` of messages and items; `user`, "
     "`prompt_cache_key`, `service_tier`",
     1024,
 )

@@ -5,8 +5,9 @@ replaced by the decoded picture or clip. The pages of a document become separate
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
+from operator import add
 from typing import Final
 
 # Of all pictures and videos of a prompt, as the engine gets them.
@@ -113,13 +114,7 @@ class MediaUsage:
     decode_s: float = 0.0  # processor time
 
     def __add__(self, other: "MediaUsage") -> "MediaUsage":
-        return MediaUsage(
-            self.num_files + other.num_files,
-            self.num_bytes + other.num_bytes,
-            self.num_pixels + other.num_pixels,
-            self.fetch_s + other.fetch_s,
-            self.decode_s + other.decode_s,
-        )
+        return MediaUsage(*map(add, astuple(self), astuple(other)))
 
 
 NO_MEDIA: Final = MediaUsage()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.json_text import size_of
@@ -154,16 +154,7 @@ class Tool:
         return len(self.name) + len(self.description or "") + len(grammar) + schema
 
 
-class Effort(StrEnum):
-    """The values of OpenAI's `reasoning_effort`."""
-
-    NONE = "none"
-    MINIMAL = "minimal"
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    XHIGH = "xhigh"
-    MAX = "max"
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ToolMode(StrEnum):
@@ -183,14 +174,6 @@ class ToolChoice:
     mode: ToolMode = ToolMode.AUTO
     name: str | None = None
     allowed: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.mode is ToolMode.NAMED) != (self.name is not None):
-            raise ValueError("the mode NAMED needs a tool name, and no other mode has one")
-        if self.allowed is not None and self.mode in (ToolMode.NONE, ToolMode.NAMED):
-            raise ValueError("only the modes AUTO and REQUIRED have allowed tools")
-        if self.allowed == ():
-            raise ValueError("without any allowed tool the mode must be NONE")
 
     @property
     def is_forced(self) -> bool:
@@ -375,8 +358,6 @@ class Steering:
     allowed_ids: tuple[int, ...] = ()  # empty: all
     # Arguments for the administrator's logits processors. None: they do not run.
     processor_args: Mapping[str, Any] | None = None
-    # The client's name for these arguments, for error messages.
-    processor_param: str = "logits_processors_args"
 
     @property
     def first_field(self) -> str | None:
@@ -385,7 +366,7 @@ class Steering:
             "bad_words": self.bad_words,
             "bad_words_token_ids": self.bad_word_ids,
             "allowed_token_ids": self.allowed_ids,
-            self.processor_param: self.processor_args,
+            "logits_processors_args": self.processor_args,
         }
         return next((name for name, value in fields.items() if value), None)
 

@@ -3,27 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from vinery_serving.core.events import (
-    Arrived,
-    Compacted,
-    Completed,
-    Delta,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    FirstToken,
-    Progress,
-    PromptScored,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    Token,
-    TokenCounts,
-    TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
-)
+from vinery_serving.core import events
 from vinery_serving.core.request import Sampling, ToolCall
 
 
@@ -39,7 +19,7 @@ class TextItem:
     """Answer text without interruption. `tokens` is empty without log-probabilities."""
 
     text: str
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[events.Token, ...] = ()
 
 
 Item = ReasoningItem | TextItem | ToolCall
@@ -51,7 +31,7 @@ class ChoiceResult:
 
     index: int
     items: tuple[Item, ...]
-    finish_reason: FinishReason
+    finish_reason: events.FinishReason
     token_ids: tuple[int, ...] = ()  # of all generated tokens; empty: not requested
     mean_logprob: float | None = None  # None: unknown
     cause: str | int | None = None  # see `Finished`
@@ -64,7 +44,7 @@ class ChoiceResult:
         return "".join(item.text for item in self.items if isinstance(item, TextItem))
 
     @property
-    def tokens(self) -> tuple[Token, ...]:
+    def tokens(self) -> tuple[events.Token, ...]:
         items = (item for item in self.items if isinstance(item, TextItem))
         return tuple(token for item in items for token in item.tokens)
 
@@ -80,11 +60,11 @@ class ChoiceResult:
 @dataclass(frozen=True, slots=True)
 class Result:
     choices: tuple[ChoiceResult, ...]  # sorted by index
-    usage: TokenCounts
+    usage: events.TokenCounts
     completed_at: int  # whole Unix seconds
     # An entry for each prompt; empty if the client did not ask for these.
     prompt_ids: tuple[tuple[int, ...], ...] = ()
-    scored_prompts: tuple[tuple[Token, ...], ...] = ()
+    scored_prompts: tuple[tuple[events.Token, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
     sampling: Sampling | None = None  # see `Started`
@@ -97,25 +77,25 @@ class _ChoiceBuilder:
         self.items: list[Item] = []
         self.token_ids: list[int] = []
         self.raw_text = ""
-        self.finished: Finished | None = None
+        self.finished: events.Finished | None = None
         self.elapsed_s: float | None = None
 
-    def add(self, event: Delta) -> None:
+    def add(self, event: events.Delta) -> None:
         last = self.items[-1] if self.items else None
         match event:
-            case ReasoningDelta(text=text):
+            case events.ReasoningDelta(text=text):
                 if isinstance(last, ReasoningItem):
                     self.items[-1] = ReasoningItem(last.text + text)
                 else:
                     self.items.append(ReasoningItem(text))
-            case TextDelta(text=text, tokens=tokens):
+            case events.TextDelta(text=text, tokens=tokens):
                 if isinstance(last, TextItem):
                     self.items[-1] = TextItem(last.text + text, last.tokens + tokens)
                 else:
                     self.items.append(TextItem(text, tokens))
-            case ToolCallStarted(id=id_, name=name, is_custom=is_custom):
+            case events.ToolCallStarted(id=id_, name=name, is_custom=is_custom):
                 self.items.append(ToolCall(id_, name, "", is_custom))
-            case ToolCallDelta(index=index, text=text):
+            case events.ToolCallDelta(index=index, text=text):
                 calls = [
                     (at, item) for at, item in enumerate(self.items) if isinstance(item, ToolCall)
                 ]
@@ -144,36 +124,36 @@ class _ChoiceBuilder:
 class ResultBuilder:
     def __init__(self) -> None:
         self._choices: dict[int, _ChoiceBuilder] = {}
-        self._completed: Completed | None = None
-        self._started = Started()
-        self._scored: dict[int, tuple[Token, ...]] = {}
+        self._completed: events.Completed | None = None
+        self._started = events.Started()
+        self._scored: dict[int, tuple[events.Token, ...]] = {}
         self._elapsed_s: float | None = None
         self._compaction = ""
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: events.Event) -> None:
         """Add one event. Raises the `ServingError` of a `Failed` event."""
         match event:
-            case Started():
+            case events.Started():
                 # Perhaps again: then nothing of before counts but a compaction.
                 self._started, self._choices, self._scored = event, {}, {}
-            case Compacted(content=content):
+            case events.Compacted(content=content):
                 self._compaction = content
-            case Progress() | FirstToken():
+            case events.Progress() | events.FirstToken():
                 pass
-            case PromptScored(prompt=prompt, tokens=tokens):
+            case events.PromptScored(prompt=prompt, tokens=tokens):
                 self._scored[prompt] = tokens
-            case TokensGenerated():
+            case events.TokensGenerated():
                 choice = self._choice(event.choice)
                 choice.token_ids += event.token_ids
                 choice.raw_text += event.text
-            case Finished(choice=index):
+            case events.Finished(choice=index):
                 self._choice(index).finished = event
                 self._choice(index).elapsed_s = self._elapsed_s
-            case Arrived(elapsed_s=elapsed_s):
+            case events.Arrived(elapsed_s=elapsed_s):
                 self._elapsed_s = elapsed_s
-            case Completed():
+            case events.Completed():
                 self._completed = event
-            case Failed(error=error):
+            case events.Failed(error=error):
                 raise error
             case _:
                 self._choice(event.choice).add(event)

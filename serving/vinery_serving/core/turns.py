@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, assert_never
+from typing import Final
 
 from vinery_serving.core.errors import LimitReached, Overloaded, ServingError
 
@@ -33,20 +33,14 @@ class TurnMessages:
     too_many: str  # `{num}` is the number that may wait
 
     def __call__(self, why: NoTurn, num: float) -> ServingError:
-        match why:
-            case NoTurn.LATE:
-                return Overloaded(self.late)
-            case NoTurn.CROWDED:
-                return Overloaded(self.crowded)
-            case NoTurn.TOO_MANY:
-                return LimitReached(
-                    self.too_many.format(num=num),
-                    type_="requests",
-                    code="rate_limit_exceeded",
-                    headers={"Retry-After": str(_RETRY_AFTER_S)},
-                )
-            case _:
-                assert_never(why)
+        if why is not NoTurn.TOO_MANY:
+            return Overloaded(self.late if why is NoTurn.LATE else self.crowded)
+        return LimitReached(
+            self.too_many.format(num=num),
+            type_="requests",
+            code="rate_limit_exceeded",
+            headers={"Retry-After": str(_RETRY_AFTER_S)},
+        )
 
 
 _UNLIMITED: Final = TurnMessages("", "", "")  # Without limits no call is refused

@@ -25,7 +25,7 @@ from vinery_serving.core import errors
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.memory import MemoryItem, Needs, Recalled, ToKeep
 from vinery_serving.gateway.state.runtime import Runtime
-from vinery_serving.protocols.responses.memory import with_id
+from vinery_serving.protocols.responses.exchange import with_id
 
 log = logging.getLogger(__name__)
 

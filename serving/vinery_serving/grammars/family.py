@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vinery_serving.core.output_formats import PLAIN
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.core.tasks import PLAIN
 from vinery_serving.core.tools import INPUT
 from vinery_serving.grammars.grammar.ebnf import StructuralTag
 from vinery_serving.grammars.grammar.rules import in_json

@@ -15,8 +15,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 
 from vinery_serving.core.model_files import COPIES, copy_of, folders_of
-from vinery_serving.core.output_formats import check_output_format
-from vinery_serving.core.tasks import Task
+from vinery_serving.core.tasks import Task, check_output_format
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions, of_engine
 from vinery_serving.models import devices

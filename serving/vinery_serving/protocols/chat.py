@@ -15,14 +15,12 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.events import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
-from vinery_serving.core.request import Conversation, Endpoint, Message
+from vinery_serving.core.request import Conversation, Effort, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common import chunks, encoding
 from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
-from vinery_serving.protocols.common.logprobs import (
+from vinery_serving.protocols.common.encoding import (
     PromptLogprobs,
     TokenLogprob,
     completion_tokens,
@@ -30,24 +28,17 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_logprobs,
     prompt_tokens,
 )
-from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
-from vinery_serving.protocols.common.parameters import (
+from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody, TemplateFields
+from vinery_serving.protocols.common.messages import AssistantMessage, WireMessage
+from vinery_serving.protocols.common.reading import (
     EFFORT,
-    Effort,
     Limited,
     PromptIds,
     TopLogprobs,
     parameter,
+    refusal,
 )
-from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refusal
-
-
-class Prediction(Wire):
-    """`prediction`: an expected answer, without effect."""
-
-    type: Literal["content"] = parameter("`content`.", is_required=True, changes_nothing=True)
-    content: Content = parameter("A text, or text parts.", is_required=True, changes_nothing=True)
 
 
 def _kind(value: Any) -> str:
@@ -85,12 +76,6 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
     parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
     reasoning_effort: Effort | None = parameter(EFFORT)
-    prediction: Prediction | None = parameter(
-        "A hint for speed, which never changes the answer.", changes_nothing=True
-    )
-    verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "A hint. The served models have no such setting.", changes_nothing=True
-    )
     logprobs: bool | None = parameter(
         "Returns the log-probability of each token of the answer, from the model's own "
         "distribution; also in streams."
@@ -255,7 +240,7 @@ def parse(
     body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> ChatExchange:
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.CHAT, ChatBody, body, dialect)
+    wire, unused = read_body(Endpoint.CHAT, ChatBody, body)
     wire.refuse_contradictions()
     is_kept = memory.keeps and wire.store is True and wire.request_id is None
     request = wire.request(

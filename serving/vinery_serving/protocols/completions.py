@@ -20,28 +20,27 @@ from vinery_serving.core.events import ReasoningDelta, Started, Token, TokensGen
 from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.protocols.common import chunks
+from vinery_serving.protocols.common import chunks, encoding
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import Answer, json_text, one_of
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
-from vinery_serving.protocols.common.logprobs import (
-    CompletionLogprobs,
-    PromptLogprobs,
-    TextLogprobs,
-    completion_tokens,
-    prompt_logprobs,
-    prompt_tokens,
+from vinery_serving.protocols.common.generation import (
+    ArrivalFields,
+    GenerationBody,
+    Ids,
+    ManyIds,
+    ManyTexts,
+    Prompt,
+    read_prompts,
 )
-from vinery_serving.protocols.common.parameters import (
+from vinery_serving.protocols.common.reading import (
     NO_LIMIT,
     Text,
     TokenId,
     TopLogprobs,
+    invalid,
     parameter,
+    refusal,
 )
-from vinery_serving.protocols.common.prompting import Ids, ManyIds, ManyTexts, Prompt, read_prompts
-from vinery_serving.protocols.common.reading import invalid, refusal
 
 
 def _read_token_ids(value: object) -> tuple[Prompt, ...]:
@@ -118,15 +117,15 @@ class CompletionsBody(ArrivalFields, GenerationBody):
             raise refusal("parse_output", "cannot go with `suffix` or a format of the answer")
 
 
-class CompletionChoice(Answer, kw_only=True):
+class CompletionChoice(encoding.Answer, kw_only=True):
     """A whole answer, or a part of a streamed answer."""
 
     index: int
     text: str
     reasoning_content: str | UnsetType = UNSET  # With `parse_output`, like `tool_calls`
     tool_calls: list[chunks.ToolCallChunk | chunks.FunctionToolCall] | UnsetType = UNSET
-    logprobs: CompletionLogprobs | None
-    finish_reason: Annotated[str, one_of("stop", "length", "tool_calls")] | None
+    logprobs: encoding.CompletionLogprobs | None
+    finish_reason: Annotated[str, encoding.one_of("stop", "length", "tool_calls")] | None
     stop_reason: chunks.StopReason | UnsetType = UNSET
     # FastDeploy's members, for requests with `return_token_ids`, and vLLM's.
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
@@ -135,11 +134,11 @@ class CompletionChoice(Answer, kw_only=True):
     completion_tokens: chunks.RawText | UnsetType = UNSET
     token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_logprobs: encoding.PromptLogprobs | UnsetType = UNSET
     arrival_time: float | UnsetType = UNSET
 
 
-class Completion(Answer, kw_only=True):
+class Completion(encoding.Answer, kw_only=True):
     """The whole answer to a completion, and each event of a streamed one."""
 
     id: str
@@ -156,7 +155,7 @@ def parse(
     body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> CompletionsExchange:
     """Read the body of a completion request, which is never stored. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body, dialect)
+    wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.COMPLETIONS,
@@ -187,7 +186,7 @@ class CompletionsExchange(chunks.ChunkExchange):
         generated = _tokens(choice.token_ids, choice.raw_text) if has_ids else {}
         scored: chunks.Members = {}
         if self.request.logprobs.num_top_of_prompt is not None:
-            scored = {"prompt_logprobs": prompt_logprobs(result.scored_prompts[prompt])}
+            scored = {"prompt_logprobs": encoding.prompt_logprobs(result.scored_prompts[prompt])}
         return CompletionChoice(
             text=choice.text,
             reasoning_content=choice.reasoning or UNSET,
@@ -205,7 +204,7 @@ class CompletionsExchange(chunks.ChunkExchange):
         self, source: Started | Result, choice: int, *, is_streamed: bool
     ) -> Callable[[Sequence[Token]], object]:
         prompt = choice // self.request.n
-        return TextLogprobs(source.prompt_chars[prompt] if source.prompt_chars else 0).of
+        return encoding.TextLogprobs(source.prompt_chars[prompt] if source.prompt_chars else 0).of
 
     def start(self, event: Started, choice: int) -> chunks.Chunk | None:
         members = self._prompt(event, choice // self.request.n)
@@ -213,7 +212,7 @@ class CompletionsExchange(chunks.ChunkExchange):
 
     def delta(self, event: chunks.OtherDelta) -> bytes:
         if isinstance(event, ReasoningDelta):
-            return b'%b,"reasoning_content":%b' % (self.no_text, json_text(event.text))
+            return b'%b,"reasoning_content":%b' % (self.no_text, encoding.json_text(event.text))
         return b"%b,%b" % (self.no_text, chunks.call_delta(event))
 
     def tokens(self, event: TokensGenerated) -> chunks.Chunk:
@@ -222,11 +221,13 @@ class CompletionsExchange(chunks.ChunkExchange):
     def _prompt(self, source: Started | Result, prompt: int) -> chunks.Members:
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
-            members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])
+            members |= encoding.prompt_tokens(
+                source.prompt_ids[prompt], source.prompt_texts[prompt]
+            )
         if self.request.wants_prompt_text:
             members["prompt_text"] = source.prompt_texts[prompt]
         return members
 
 
 def _tokens(token_ids: Sequence[int], text: str) -> chunks.Members:
-    return {**completion_tokens(token_ids, text), "token_ids": token_ids}
+    return {**encoding.completion_tokens(token_ids, text), "token_ids": token_ids}

@@ -18,12 +18,11 @@ from pydantic_core import CoreSchema, core_schema
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
-from vinery_serving.protocols import models, pooling, stored, tokens
+from vinery_serving.protocols import pooling, stored, tokens
 from vinery_serving.protocols.chat import ChatBody, ChatCompletion, ChatCompletionChunk
+from vinery_serving.protocols.common.body_fields import FOREIGN, REFUSED
 from vinery_serving.protocols.common.encoding import Answer, Error
-from vinery_serving.protocols.common.foreign import FOREIGN
-from vinery_serving.protocols.common.parameters import MODEL
-from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.common.reading import MODEL
 from vinery_serving.protocols.completions import Completion, CompletionsBody
 from vinery_serving.protocols.messages import exchange
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
@@ -119,7 +118,9 @@ def _schemas() -> Mapping[str, Schema]:
         if endpoint in GENERATION_ENDPOINTS:
             known = schema["properties"]
             schema["x-foreign"] = {
-                each.name: ": ".join(each.outcome) for each in FOREIGN if each.name not in known
+                each.name: ": ".join(each.outcome)
+                for each in FOREIGN.values()
+                if each.name not in known
             }
     return _reachable(schemas, [form.__name__ for form in forms])
 
@@ -320,10 +321,10 @@ _OPERATIONS: Final = (
         "score", trees=_AT_ROOT,
     ),
     _Operation(
-        "get models", "List the models that can answer now", (models.ModelList,),
+        "get models", "List the models that can answer now", (stored.ModelList,),
         name="listModels",
     ),
-    _Operation("get models/{id}", "Return one model", (models.Model,), name="retrieveModel"),
+    _Operation("get models/{id}", "Return one model", (stored.Model,), name="retrieveModel"),
     _Operation(
         "post tokenize", "Return the tokens of texts, or of a conversation",
         (tokens.CountedTokens, tokens.Tokens), tokens.TokenizeBody,
@@ -334,11 +335,11 @@ _OPERATIONS: Final = (
         tokens.DetokenizeBody, "detokenize", trees=_AT_ROOT,
     ),
     _Operation(
-        "get tokenizer_info", "Describe the tokenizer", (models.TokenizerInfo,),
+        "get tokenizer_info", "Describe the tokenizer", (stored.TokenizerInfo,),
         name="tokenizerInfo", trees=_AT_ROOT,
     ),
     _Operation(
-        "get version", "Return the server's version", (models.Version,),
+        "get version", "Return the server's version", (stored.Version,),
         name="version", trees=("",), has_key=False,
     ),
     _Operation(
@@ -377,9 +378,9 @@ def _queries(route: str, answer: tuple[Form, ...]) -> Iterator[Document]:
         about = "`metadata[key]=value`: lists the chats alone that have all these pairs."
         yield _query("model", "Lists the chats of this model alone.")
         yield {**_query("metadata", about), "style": "deepObject", "schema": pairs}
-    if form is models.ModelList:
+    if form is stored.ModelList:
         yield {**_query("all", "Also models that cannot answer now."), "schema": _FLAG}
-    if form is models.TokenizerInfo:
+    if form is stored.TokenizerInfo:
         yield _query("model", MODEL)
 
 

@@ -14,28 +14,18 @@ from vinery_serving.core import field_limits, pooling
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.request import Unused
 from vinery_serving.core.tasks import Endpoint
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
-from vinery_serving.protocols.common.generation import Priority, RequestId
-from vinery_serving.protocols.common.parameters import (
-    MODEL,
-    TEXT_LIMIT,
-    Identifier,
-    Limited,
-    ModelName,
-    Text,
-    parameter,
-    refuse_long,
-    sent_parameters,
-)
-from vinery_serving.protocols.common.prompting import (
+from vinery_serving.protocols.common.generation import (
     Ids,
     ManyIds,
     ManyTexts,
+    Priority,
+    RequestId,
     read_prompts,
     read_texts,
 )
-from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 _ALL_THAT_FIT: Final = -1  # of vLLM: as many tokens as the model takes
 Side = Literal["NONE", "START", "END"]  # Cohere's words for the side that is cut, in upper case
@@ -44,35 +34,37 @@ Side = Literal["NONE", "START", "END"]  # Cohere's words for the side that is cu
 def _check_truncate(value: object) -> object:
     """One error for both types: a union would give two."""
     if not (value is None or isinstance(value, bool) or value in get_args(Side)):
-        raise invalid("must be true, false, 'NONE', 'START' or 'END'")
+        raise reading.invalid("must be true, false, 'NONE', 'START' or 'END'")
     return value
 
 
-class PoolingBody(Wire):
+class PoolingBody(reading.Wire):
     """The parameters of all three endpoints."""
 
-    model: ModelName | None = parameter(MODEL)
-    user: Identifier | None = parameter(
+    model: reading.ModelName | None = reading.parameter(reading.MODEL)
+    user: reading.Identifier | None = reading.parameter(
         "The end user, for limits and reports of usage.", changes_nothing=True
     )
-    truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
+    truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = reading.parameter(
         "A text that is too long is refused (false, `NONE`, the default), or cut at the end (true, "
         "`END`) or at the start (`START`)."
     )
-    truncation_direction: Literal["left", "right", "Left", "Right"] | None = parameter(
+    truncation_direction: Literal["left", "right", "Left", "Right"] | None = reading.parameter(
         "The side that is cut. Default: `right`."
     )
     truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_FIT, le=2**31 - 1)] | None = (
-        parameter("Cuts each text to this many tokens; -1: to as many as the model takes.")
+        reading.parameter("Cuts each text to this many tokens; -1: to as many as the model takes.")
     )
-    truncation_side: Literal["left", "right"] | None = parameter(
+    truncation_side: Literal["left", "right"] | None = reading.parameter(
         "The side that is cut. Default: `right`."
     )
-    priority: Priority | None = parameter("No effect: the keys take turns.", changes_nothing=True)
-    request_id: RequestId | None = parameter(
+    priority: Priority | None = reading.parameter(
+        "No effect: the keys take turns.", changes_nothing=True
+    )
+    request_id: RequestId | None = reading.parameter(
         "The client's id of the request.", changes_nothing=True
     )
-    cache_salt: Identifier | None = parameter(
+    cache_salt: reading.Identifier | None = reading.parameter(
         "Vectors and scores are not cached.", changes_nothing=True
     )
 
@@ -92,7 +84,7 @@ class PoolingBody(Wire):
             param=param,
             truncation=self._truncation(),
             unused=unused,
-            sent=sent_parameters(self),
+            sent=reading.sent_parameters(self),
             end_user=self.user or "",
             **options,
         )
@@ -101,16 +93,18 @@ class PoolingBody(Wire):
         """Raises `InvalidRequest` for parameters that contradict each other."""
         tokens, truncate = self.truncate_prompt_tokens, self.truncate
         if tokens == 0:
-            raise refusal(
+            raise reading.refusal(
                 "truncate_prompt_tokens", "must be at least 1, or -1 for as many as the model takes"
             )
         if tokens is not None and truncate in (False, "NONE"):
-            raise refusal("truncate", "contradicts `truncate_prompt_tokens`: send one of them")
+            raise reading.refusal(
+                "truncate", "contradicts `truncate_prompt_tokens`: send one of them"
+            )
         if tokens is None and truncate in (None, False, "NONE"):
             return None
         side = self.truncation_side or (self.truncation_direction or "").lower()
         if side and truncate in ("START", "END") and (side == "left") != (truncate == "START"):
-            raise refusal("truncate", "names another side than the other parameter")
+            raise reading.refusal("truncate", "names another side than the other parameter")
         keeps_start = truncate != "START" and side != "left"
         limit = None if tokens in (None, _ALL_THAT_FIT) else tokens
         return pooling.Truncation(limit, keeps_start=keeps_start)
@@ -137,12 +131,12 @@ _ROLES: Final = {
 def _read_inputs(value: object) -> tuple[pooling.PoolingInput, ...]:
     inputs = read_prompts(value)
     if "" in inputs:
-        raise invalid("must not have an empty text")
+        raise reading.invalid("must not have an empty text")
     return inputs
 
 
-_Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
-_Texts = Annotated[list[_Text], Field(min_length=1), Limited(field_limits.PROMPTS)]
+_Text = Annotated[str, Field(min_length=1), reading.TEXT_LIMIT]
+_Texts = Annotated[list[_Text], Field(min_length=1), reading.Limited(field_limits.PROMPTS)]
 Inputs = Annotated[
     tuple[pooling.PoolingInput, ...],
     PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
@@ -152,20 +146,22 @@ Inputs = Annotated[
 class EmbeddingsBody(PoolingBody):
     """The parameters of embeddings."""
 
-    input: Inputs = parameter(
+    input: Inputs = reading.parameter(
         "A text, several texts, token ids, or several lists of token ids.", is_required=True
     )
-    encoding_format: Literal["float", "base64"] | None = parameter(
+    encoding_format: Literal["float", "base64"] | None = reading.parameter(
         "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
         "`float`."
     )
-    dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+    dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
         "The first numbers of each vector, scaled to length 1 again. Default: all numbers."
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
-    ) = parameter("The kind of the texts, for models with a text before queries or documents.")
-    prompt_name: Identifier | None = parameter(
+    ) = reading.parameter(
+        "The kind of the texts, for models with a text before queries or documents."
+    )
+    prompt_name: reading.Identifier | None = reading.parameter(
         "The name of a text before each input in the model's config_sentence_transformers.json."
     )
 
@@ -180,7 +176,7 @@ class EmbeddingsBody(PoolingBody):
             role=None if self.input_type is None else _ROLES[self.input_type],
             prompt_name=self.prompt_name,
         )
-        refuse_long("input", request.num_chars)
+        reading.refuse_long("input", request.num_chars)
         return request
 
 
@@ -200,7 +196,7 @@ class Embeddings(Answer, kw_only=True):
 
 
 COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of version 2 of Cohere's API
-_LIMIT: Final = Limited(field_limits.PROMPTS)
+_LIMIT: Final = reading.Limited(field_limits.PROMPTS)
 _NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
 
 
@@ -214,9 +210,9 @@ class Document:
 
 def _read_documents(value: object) -> tuple[Document, ...]:
     if not isinstance(value, list):
-        raise invalid(_NO_DOCUMENTS)
+        raise reading.invalid(_NO_DOCUMENTS)
     if not value:
-        raise invalid("must not be empty")
+        raise reading.invalid("must not be empty")
     _LIMIT.check(value)
     return tuple(map(_read_document, value))
 
@@ -226,41 +222,41 @@ def _read_document(value: object) -> Document:
         return Document(value, {})
     if isinstance(value, dict) and isinstance(value.get("text"), str):
         return Document(value["text"], value)
-    raise invalid(_NO_DOCUMENTS)
+    raise reading.invalid(_NO_DOCUMENTS)
 
 
-class _DocumentObject(Wire):
+class _DocumentObject(reading.Wire):
     """The schema of a document that is an object."""
 
     text: str
 
 
-_Documents = Annotated[list[Text | _DocumentObject], Field(min_length=1), _LIMIT]
+_Documents = Annotated[list[reading.Text | _DocumentObject], Field(min_length=1), _LIMIT]
 Documents = Annotated[
     tuple[Document, ...], PlainValidator(_read_documents, json_schema_input_type=_Documents)
 ]
 Texts = Annotated[
-    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=Text | ManyTexts)
+    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=reading.Text | ManyTexts)
 ]
 
 
 class RerankBody(PoolingBody):
     """The parameters of rerank."""
 
-    query: Text = parameter("What the documents are ranked for.", is_required=True)
-    documents: Documents = parameter(
+    query: reading.Text = reading.parameter("What the documents are ranked for.", is_required=True)
+    documents: Documents = reading.parameter(
         "Texts, or objects with `text`. Other members of an object have no effect; "
         "`return_documents` repeats them, too.",
         is_required=True,
     )
-    top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+    top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
         "The number of documents in the answer, the most relevant first. Default: all."
     )
-    return_documents: bool | None = parameter(
+    return_documents: bool | None = reading.parameter(
         "Whether the answer repeats the documents. Default: false."
     )
 
-    max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+    max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
         "Cuts each document to this many tokens, without the tokens of the query. Default under "
         f"`/v2`: {COHERES_DOCUMENT_TOKENS}, as in Cohere's API; elsewhere: none."
     )
@@ -268,7 +264,9 @@ class RerankBody(PoolingBody):
     def request(self, unused: Unused, max_document_tokens: int | None) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
         pairs = tuple(pooling.TextPair(self.query, each.text) for each in self.documents)
-        refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
+        reading.refuse_long(
+            "documents", len(self.query) + sum(len(each.text) for each in self.documents)
+        )
         limit = self.max_tokens_per_doc or max_document_tokens
         return self._request(Endpoint.RERANK, pairs, "documents", unused, max_document_tokens=limit)
 
@@ -334,14 +332,14 @@ _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "d
 class ScoreBody(PoolingBody):
     """The parameters of score: one text and several, or as many of each."""
 
-    text_1: Texts | None = parameter("One text, or several.")
-    text_2: Texts | None = parameter(
+    text_1: Texts | None = reading.parameter("One text, or several.")
+    text_2: Texts | None = reading.parameter(
         "The texts beside `text_1`: as many, or any number beside one text."
     )
-    queries: Texts | None = parameter("The same as `text_1`.")
-    documents: Texts | None = parameter("The same as `text_2`.")
-    data_1: Texts | None = parameter("The same as `text_1`.")
-    data_2: Texts | None = parameter("The same as `text_2`.")
+    queries: Texts | None = reading.parameter("The same as `text_1`.")
+    documents: Texts | None = reading.parameter("The same as `text_2`.")
+    data_1: Texts | None = reading.parameter("The same as `text_1`.")
+    data_2: Texts | None = reading.parameter("The same as `text_2`.")
 
     def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
@@ -349,19 +347,19 @@ class ScoreBody(PoolingBody):
         if len(first) == 1:
             first *= len(second)
         if len(first) != len(second):
-            raise refusal(
+            raise reading.refusal(
                 names[1],
                 f"has {len(second)} texts beside {len(first)}: send as many, or one `{names[0]}`",
             )
         pairs = tuple(map(pooling.TextPair, first, second))
-        refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
+        reading.refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
         return self._request(Endpoint.SCORE, pairs, names[1], unused)
 
     def _texts(self) -> tuple[tuple[str, str], tuple[str, ...], tuple[str, ...]]:
         given = [names for names in _SOURCES if any(getattr(self, each) for each in names)]
         names = given[0] if given else _SOURCES[0]
         if len(given) > 1:
-            raise refusal(given[1][0], f"cannot go with `{names[0]}`: send one of them")
+            raise reading.refusal(given[1][0], f"cannot go with `{names[0]}`: send one of them")
         first, second = (getattr(self, each) for each in names)
         for name, texts in zip(names, (first, second), strict=True):
             if texts is None:

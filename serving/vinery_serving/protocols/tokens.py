@@ -15,21 +15,11 @@ from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, PartsOf, Unused
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
-from vinery_serving.protocols.common.media import check_media
-from vinery_serving.protocols.common.messages import WireMessage
-from vinery_serving.protocols.common.parameters import (
-    MODEL,
-    Limited,
-    ModelName,
-    PromptIds,
-    Text,
-    parameter,
-    refuse_long,
-)
-from vinery_serving.protocols.common.prompting import ManyTexts, TemplateFields, read_texts
-from vinery_serving.protocols.common.reading import Wire, read_model, read_object, refusal
+from vinery_serving.protocols.common.generation import ManyTexts, TemplateFields, read_texts
+from vinery_serving.protocols.common.messages import WireMessage, check_media
 from vinery_serving.protocols.common.tools import TOOLS, WireTools, clients_tools
 
 
@@ -38,10 +28,11 @@ def _read_texts(value: object) -> str | tuple[str, ...]:
 
 
 Texts = Annotated[
-    str | tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=Text | ManyTexts)
+    str | tuple[str, ...],
+    PlainValidator(_read_texts, json_schema_input_type=reading.Text | ManyTexts),
 ]
 _Messages = Annotated[
-    list[WireMessage], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)
+    list[WireMessage], Field(min_length=1, fail_fast=True), reading.Limited(field_limits.MESSAGES)
 ]
 
 # Longer than any model's context: padding fills the answer with tokens up to this number.
@@ -51,20 +42,22 @@ _MAX_LENGTH: Final = 1_000_000
 class TokenizeBody(TemplateFields):
     """The parameters of both systems."""
 
-    model: ModelName | None = parameter(MODEL)
-    prompt: Text | None = parameter("A text, as in vLLM.")
-    messages: _Messages | None = parameter("A conversation, as in vLLM.")
-    tools: WireTools | None = parameter(TOOLS)
-    return_token_strs: bool | None = parameter("Returns the vocabulary strings of the tokens.")
-    text: Texts | None = parameter("One or more texts, as in OpenVINO Model Server.")
-    max_length: Annotated[int, Field(ge=1, le=_MAX_LENGTH)] | None = parameter(
+    model: reading.ModelName | None = reading.parameter(reading.MODEL)
+    prompt: reading.Text | None = reading.parameter("A text, as in vLLM.")
+    messages: _Messages | None = reading.parameter("A conversation, as in vLLM.")
+    tools: WireTools | None = reading.parameter(TOOLS)
+    return_token_strs: bool | None = reading.parameter(
+        "Returns the vocabulary strings of the tokens."
+    )
+    text: Texts | None = reading.parameter("One or more texts, as in OpenVINO Model Server.")
+    max_length: Annotated[int, Field(ge=1, le=_MAX_LENGTH)] | None = reading.parameter(
         "Keeps only this many tokens from the start."
     )
-    pad_to_max_length: bool | None = parameter("Adds pad tokens up to `max_length`.")
-    padding_side: Literal["left", "right"] | None = parameter(
+    pad_to_max_length: bool | None = reading.parameter("Adds pad tokens up to `max_length`.")
+    padding_side: Literal["left", "right"] | None = reading.parameter(
         "The side of the padding. Default: `right`."
     )
-    add_special_tokens: bool | None = parameter(
+    add_special_tokens: bool | None = reading.parameter(
         "Whether the tokenizer adds tokens such as BOS. Default: only to texts, because chat "
         "templates write their own."
     )
@@ -91,12 +84,12 @@ class TokenizeBody(TemplateFields):
                 template_kwargs=self.chat_template_kwargs or {},
                 rendering=self.rendering(),
             )
-            refuse_long("messages", conversation.num_chars)
+            reading.refuse_long("messages", conversation.num_chars)
             check_media(conversation, dialect, "messages")
             return conversation
         param, source = ("prompt", self.prompt) if self.text is None else ("text", self.text)
         texts = (source,) if isinstance(source, str) else source or ()
-        refuse_long(param, sum(map(len, texts)))
+        reading.refuse_long(param, sum(map(len, texts)))
         return texts
 
     def _padding(self) -> Padding | None:
@@ -110,7 +103,7 @@ class TokenizeBody(TemplateFields):
         num_texts = len(self.text) if isinstance(self.text, tuple) else 1
         most = field_limits.PROMPT_IDS.value // num_texts
         if self.max_length > most:
-            raise refusal(
+            raise reading.refusal(
                 "max_length",
                 f"must be at most {most} to pad {num_texts} texts. Send fewer texts, or a "
                 "smaller length",
@@ -125,7 +118,7 @@ class TokenizeBody(TemplateFields):
                 "`prompt` is required: or send `messages` or `text`.", param="prompt"
             )
         if len(given) > 1:
-            raise refusal(given[1], f"cannot go with `{given[0]}`: send one of them")
+            raise reading.refusal(given[1], f"cannot go with `{given[0]}`: send one of them")
 
 
 _Ids = Sequence[int]
@@ -175,8 +168,8 @@ class TokenizeExchange:
 
 def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
     """Read the body of `/tokenize`. Raises `InvalidRequest`."""
-    members = read_object(body)
-    wire = read_model(TokenizeBody, members)
+    members = reading.read_object(body)
+    wire = reading.read_model(TokenizeBody, members)
     return TokenizeExchange(
         wire.request(dialect),
         is_ovms=wire.text is not None,
@@ -185,11 +178,11 @@ def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
     )
 
 
-class DetokenizeBody(Wire):
+class DetokenizeBody(reading.Wire):
     """The parameters of vLLM."""
 
-    model: ModelName | None = parameter(MODEL)
-    tokens: PromptIds = parameter("Token ids.", is_required=True)
+    model: reading.ModelName | None = reading.parameter(reading.MODEL)
+    tokens: reading.PromptIds = reading.parameter("Token ids.", is_required=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +197,7 @@ class DetokenizeExchange:
 
 def parse_detokenize(body: bytes) -> DetokenizeExchange:
     """Read the body of `/detokenize`. Raises `InvalidRequest`."""
-    members = read_object(body)
-    wire = read_model(DetokenizeBody, members)
+    members = reading.read_object(body)
+    wire = reading.read_model(DetokenizeBody, members)
     unused = unused_fields(unknown_fields(wire, members))
     return DetokenizeExchange(wire.model, tuple(wire.tokens), unused)

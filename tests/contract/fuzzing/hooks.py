@@ -28,7 +28,7 @@ def filter_case(context: Any, case: Any) -> bool:
     is_bound = bool(case.meta) and case.meta.phase.name is TestPhase.COVERAGE
     if is_bound and ONE_OF > 1 and crc32(repr(case.body).encode()) % ONE_OF:
         return False
-    if is_huge(case.body) or has_number_in_text(case):
+    if is_huge(case.body):
         return False
     case.body = with_short_entries(case.body)
     return True
@@ -57,17 +57,6 @@ def is_huge(body: Any) -> bool:
         if len(nodes) > LARGEST_BODY:
             return True
     return False
-
-
-def has_number_in_text(case: Any) -> bool:
-    """Whether a wrong body has a number as a text, which `/v3` reads as the number."""
-    if not (case.path.startswith("/v3") and isinstance(case.body, dict)):
-        return False
-    return any(isinstance(each, str) and is_number(each) for each in case.body.values())
-
-
-def is_number(text: str) -> bool:
-    return text.removeprefix("-").replace(".", "", 1).isdigit()
 
 
 def with_short_entries(value: Any) -> Any:

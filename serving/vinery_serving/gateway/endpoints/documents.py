@@ -44,7 +44,8 @@ from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry, Model
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.models import (
+from vinery_serving.protocols.openapi import document
+from vinery_serving.protocols.stored import (
     Model,
     ModelArchitecture,
     ModelCapabilities,
@@ -52,7 +53,6 @@ from vinery_serving.protocols.models import (
     ModelProvider,
     TokenizerInfo,
 )
-from vinery_serving.protocols.openapi import document
 
 _PART_BYTES: Final = 8 * 1024  # bytes of a document that are sent in one pass of the event loop
 # The thread starts with the first document.

@@ -14,7 +14,7 @@ from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
 from vinery_serving.core.request import Unused
 from vinery_serving.gateway.endpoints.edge import OWN_HEADERS, Headers, Scope, header
 from vinery_serving.gateway.state.traffic import Traffic
-from vinery_serving.protocols.common.foreign import FOREIGN, Harmless
+from vinery_serving.protocols.common.body_fields import FOREIGN, Harmless
 
 IGNORED: Final = b"x-vinery-ignored"
 CLAMPED: Final = b"x-vinery-clamped"
@@ -31,7 +31,7 @@ _BETAS: Final = "anthropic-beta"
 _LABELS: Final = frozenset(
     {"store", "model", _BETAS}
     | {f"tools.{kind}" for kind in _HOSTED_TOOLS}
-    | {each.name for each in FOREIGN if isinstance(each.fate, Harmless)}
+    | {each.name for each in FOREIGN.values() if isinstance(each.fate, Harmless)}
 )
 
 

@@ -96,7 +96,7 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
         raise UnsupportedParameter(
             "This model has no logits processors. Leave the arguments out, or ask its "
             "administrator to set the option logits_processors.",
-            param=request.steering.processor_param,
+            param="logits_processors_args",
         )
     if num_top_of_prompt(request) is not None and not hello.can_score_prompts:
         raise UnsupportedParameter(

@@ -73,7 +73,7 @@ from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcesso
 from vinery_serving.protocols import PARSERS, Exchange, tokens
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
-from vinery_serving.protocols.common.parameters import refuse_long
+from vinery_serving.protocols.common.reading import refuse_long
 from vinery_serving.protocols.completions import CompletionsExchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.messages.exchange import MessagesExchange

@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-from vinery_serving.core.output_formats import CALL_FORMATS, PLAIN, check_output_format
+from vinery_serving.core.tasks import CALL_FORMATS, PLAIN, check_output_format
 from vinery_serving.grammars import families
 from vinery_serving.grammars.family import Family, GrammarFamily, Marks
 from vinery_serving.output.parsers import base as parsers

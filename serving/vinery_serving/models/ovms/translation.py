@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from vinery_serving.core.output_formats import check_output_format
+from vinery_serving.core.tasks import check_output_format
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models.ovms import sources
 from vinery_serving.processes.apart import NoAnswer, run_apart

@@ -10,60 +10,183 @@ from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.field_limits import FieldLimit
-from vinery_serving.protocols.common.parameters import (
-    NO_LIMIT,
-    Args,
-    Limited,
-    MaxTokens,
-    TokenId,
-    TokenIds,
-    TopLogprobs,
-    parameter,
-)
-from vinery_serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.protocols.common import reading
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-NumSamples = Annotated[int, Field(ge=1), Limited(field_limits.CHOICES)]
+NumSamples = Annotated[int, Field(ge=1), reading.Limited(field_limits.CHOICES)]
 _MAX_WIDTH = 64  # the batch of one step has no room for more candidates
 # The model rejects most tokens beyond 64, and the batch of one step must hold them.
 DraftTokens = Annotated[int, Field(ge=1, le=64)]
 
 
-class SamplingFields(Wire):
-    """The fields of `Sampling`. The ranges are those of OpenAI's description, or of OVMS for
-    the fields that only OVMS has."""
+_Bias = Annotated[float, Field(ge=-100, le=100)]
+_IdAsKey = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
+_BiasByKey = Annotated[
+    dict[_IdAsKey, _Bias], Field(json_schema_extra={"additionalProperties": False})
+]
+_WordOfIds = Annotated[
+    list[reading.TokenId],
+    Field(min_length=1, fail_fast=True),
+    reading.Limited(field_limits.BAD_WORD_IDS),
+]
+_Word = Annotated[str, Field(min_length=1), reading.Limited(field_limits.BAD_WORD_CHARS)]
+Words = Annotated[list[_Word], Field(fail_fast=True), reading.Limited(field_limits.BAD_WORDS)]
 
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = parameter(
+
+def _bias_by_id(value: object) -> object:
+    """The keys of JSON objects are strings."""
+    if not isinstance(value, dict):
+        return value
+    for key in value:
+        if not (key.isascii() and key.isdigit() and len(key) < 11):
+            raise reading.invalid(
+                f"must have token ids as keys; {cited(repr(key[:40]))} is no token id"
+            )
+    return {int(key): bias for key, bias in value.items()}
+
+
+def _words_of_ids(value: object) -> object:
+    """In FastDeploy's list each token id is a word. A word may also be a list."""
+    if not isinstance(value, list):
+        return value
+    return [[word] if isinstance(word, int) else word for word in value]
+
+
+LogitBias = Annotated[
+    dict[int, _Bias],
+    BeforeValidator(_bias_by_id, json_schema_input_type=_BiasByKey),
+    reading.Limited(field_limits.LOGIT_BIAS),
+]
+WordsOfIds = Annotated[
+    list[_WordOfIds],
+    Field(fail_fast=True),
+    BeforeValidator(_words_of_ids, json_schema_input_type=list[reading.TokenId | _WordOfIds]),
+    reading.Limited(field_limits.BAD_WORD_SEQUENCES),
+]
+AllowedIds = Annotated[reading.TokenIds, reading.Limited(field_limits.ALLOWED_IDS)]
+LogprobIds = Annotated[reading.TokenIds, reading.Limited(field_limits.LOGPROB_IDS)]
+
+
+def _for_the_engine(value: dict[str, object]) -> dict[str, object]:
+    """Messages to the engine have integers of 64 bits."""
+    nodes: list[object] = [value]
+    for node in nodes:
+        if isinstance(node, dict):
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+        elif isinstance(node, int) and not -(2**63) <= node < 2**64:
+            raise reading.invalid("must not have an integer of more than 64 bits")
+    return value
+
+
+EngineArgs = Annotated[reading.Args, AfterValidator(_for_the_engine)]
+
+
+def _require_at_least(n: int, best_of: int) -> None:
+    if best_of < n:
+        raise reading.refusal("best_of", f"must be at least `n`, which is {n}")
+
+
+_STOP_CHARS = reading.Limited(field_limits.STOP_CHARS)
+
+
+def _one_or_many(value: object) -> object:
+    """An empty text is no stop string: forms of tools without code send it."""
+    if isinstance(value, str):
+        return [_STOP_CHARS.check(value)] if value else []
+    if isinstance(value, list):
+        return value
+    raise reading.invalid("must be a string or an array of strings")
+
+
+_StopText = Annotated[str, Field(min_length=1), _STOP_CHARS]
+_OneStop = Annotated[str, _STOP_CHARS]
+# /v1 has fewer.
+Stop = Annotated[
+    list[_StopText],
+    Field(fail_fast=True),
+    BeforeValidator(_one_or_many, json_schema_input_type=_OneStop | list[_StopText]),
+    reading.Limited(field_limits.STOPS_V3),
+]
+StopIds = Annotated[reading.TokenIds, reading.Limited(field_limits.STOP_IDS)]
+# 0 ends the reasoning at once. vLLM uses negative values for "no budget".
+ReasoningTokens = Annotated[int, Field(ge=-1, le=2**32 - 1)]
+PatternSize = Annotated[int, Field(ge=0), reading.Limited(field_limits.PATTERN_TOKENS)]
+
+
+class RepetitionDetection(reading.Wire):
+    """`repetition_detection`, with vLLM's defaults: a `max_pattern_size` of 0 detects nothing,
+    and a `min_pattern_size` of 0 is 1."""
+
+    max_pattern_size: PatternSize = reading.parameter(
+        "The longest repeated pattern, in tokens; 0 detects nothing.", default=0
+    )
+    min_pattern_size: PatternSize = reading.parameter(
+        "The shortest repeated pattern, in tokens. Default: 1.", default=0
+    )
+    min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = reading.parameter(
+        "The number of repetitions that end the answer; at least 2.", default=0
+    )
+
+    def repetition(self) -> request.Repetition | None:
+        """Return the condition that ends a choice. Raises `InvalidRequest` for sizes and
+        counts that no repetition has."""
+        if self.max_pattern_size == 0:
+            return None
+        if self.min_count < 2:
+            raise reading.refusal(
+                "repetition_detection.min_count",
+                "must be at least 2, because a pattern that occurs once is no repetition",
+            )
+        if self.min_pattern_size > self.max_pattern_size:
+            raise reading.refusal(
+                "repetition_detection.min_pattern_size",
+                f"must be at most `max_pattern_size`, which is {self.max_pattern_size}",
+            )
+        return request.Repetition(
+            max_size=self.max_pattern_size,
+            min_size=max(1, self.min_pattern_size),
+            min_count=self.min_count,
+        )
+
+
+class DecodingFields(reading.Wire):
+    """The ranges are those of OpenAI's description, or of OVMS for fields that only OVMS has."""
+
+    # Sampling
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = reading.parameter(
         "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
         "else 1."
     )
-    top_p: Probability | None = parameter(
+    top_p: Probability | None = reading.parameter(
         "0 keeps only the most likely token. Default: the model's, else 1."
     )
-    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = parameter(
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = reading.parameter(
         "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3."
     )
-    min_p: Probability | None = parameter(
+    min_p: Probability | None = reading.parameter(
         "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
         "keeps only the most likely. Default: the model's."
     )
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = reading.parameter(
         "Equal seeds draw equal random numbers. Rounding depends on the cache and on what else "
         "runs, so answers may still differ, above all at high temperatures and in bf16. Negative "
         "seeds are mapped to the engine's range. Default: random."
     )
-    frequency_penalty: Penalty | None = parameter(
+    frequency_penalty: Penalty | None = reading.parameter(
         "Grows with the number of times that a token was generated. Default: the model's."
     )
-    presence_penalty: Penalty | None = parameter(
+    presence_penalty: Penalty | None = reading.parameter(
         "Applies to tokens that were generated before. Default: the model's."
     )
     # The engine computes with float16, and refuses 0: smaller values would become 0.
-    repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = parameter(
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = reading.parameter(
         "Applies to tokens of the prompt, too; 1 is none. Default: the model's."
     )
-    n: NumSamples | None = parameter(
+    n: NumSamples | None = reading.parameter(
         "The number of answers. Each answer has its own seed and is streamed during generation; "
         "`best_of` is not needed."
     )
@@ -78,26 +201,109 @@ class SamplingFields(Wire):
             values["seed"] = self.seed % 2**63
         return request.Sampling(**values)
 
+    # Ends of an answer
 
-class SearchFields(Wire):
-    """The fields of `BeamSearch`, and the number of sampled candidates. OpenAI samples `best_of`
-    answers and returns the most likely of them; OVMS has `best_of` beams. Each URL tree follows its
-    system."""
+    max_tokens: reading.MaxTokens | None = reading.parameter(
+        "The limit of output tokens; -1 is no limit but those of the model. Default for "
+        "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
+        "`prompt_logprobs`."
+    )
+    max_completion_tokens: reading.MaxTokens | None = reading.parameter(
+        "The same as `max_tokens`, and replaces it."
+    )
+    max_output_tokens: reading.MaxTokens | None = reading.parameter(
+        "The same as `max_tokens` and `max_completion_tokens`, and replaces both."
+    )
+    min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = reading.parameter(
+        "With fewer output tokens, only the limit ends an answer."
+    )
+    stop: Stop | None = reading.parameter(
+        "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
+        "inside of tokens. An empty text is none."
+    )
+    include_stop_str_in_output: bool | None = reading.parameter(
+        "Whether the answer ends with the stop string. Default: false, but true for streams on /v3."
+    )
+    stop_token_ids: StopIds | None = reading.parameter(
+        "Tokens that end an answer, in addition to the model's end tokens."
+    )
+    ignore_eos: bool | None = reading.parameter(
+        "The model's end tokens do not end an answer; `stop_token_ids` still do."
+    )
+    thinking_token_budget: ReasoningTokens | None = reading.parameter(
+        "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
+        "reasoning with one token."
+    )
+    repetition_detection: RepetitionDetection | None = reading.parameter(
+        "Ends an answer that repeats a pattern of tokens."
+    )
 
-    best_of: NumSamples | None = parameter(
+    def stopping(
+        self, dialect: Dialect, *, is_streamed: bool, default_limit: int | None
+    ) -> request.Stopping:
+        """Return the conditions that end a choice. Raises `InvalidRequest` for too many stop
+        strings, and for limits that contradict each other."""
+        stops = tuple(self.stop or ())
+        max_stops = self.max_stops(dialect)
+        if len(stops) > max_stops.value:
+            raise reading.refusal("stop", max_stops.sentence(len(stops)))
+        name, limit = self.output_limit
+        reasoning_limit = self.thinking_token_budget
+        repetition = self.repetition_detection
+        return request.Stopping(
+            max_tokens=None if limit == reading.NO_LIMIT else limit,
+            max_tokens_param=name,
+            is_unlimited=limit == reading.NO_LIMIT,
+            default_max_tokens=default_limit,
+            stop=stops,
+            include_stop_text=self.includes_stop_text(dialect, is_streamed=is_streamed),
+            min_tokens=self.min_tokens or 0,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            ignore_eos=bool(self.ignore_eos),
+            max_reasoning_tokens=None if reasoning_limit == -1 else reasoning_limit,
+            repetition=None if repetition is None else repetition.repetition(),
+        )
+
+    def max_stops(self, dialect: Dialect) -> FieldLimit:
+        return field_limits.STOPS_V3 if dialect.name == V3.name else field_limits.STOPS_V1
+
+    def refuse_min_above_max(self) -> None:
+        """Raises `InvalidRequest` for a `min_tokens` above the limit."""
+        name, limit = self.output_limit
+        if limit not in (None, reading.NO_LIMIT) and (self.min_tokens or 0) > limit:
+            raise reading.refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
+
+    @property
+    def output_limit(self) -> tuple[str, int | None]:
+        """The limit of output tokens, after the name of its field. The newest name wins."""
+        for name in ("max_output_tokens", "max_completion_tokens"):
+            value: int | None = getattr(self, name)
+            if value is not None:
+                return name, value
+        return "max_tokens", self.max_tokens
+
+    def includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
+        if self.include_stop_str_in_output is not None:
+            return self.include_stop_str_in_output
+        return is_streamed and dialect.streams_stop_text
+
+    # Beam search, and the number of sampled candidates. OpenAI samples `best_of` answers and
+    # returns the most likely of them; OVMS has `best_of` beams. Each URL tree follows its system.
+
+    best_of: NumSamples | None = reading.parameter(
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
         "best mean log-probability are returned; not in streams."
     )
-    use_beam_search: bool | None = parameter(
+    use_beam_search: bool | None = reading.parameter(
         "Beam search with `best_of` beams, or `n` without `best_of`; at most 64."
     )
-    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = parameter(
+    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = reading.parameter(
         "Beam search: the exponent of the answer's length. A score is divided by that power."
     )
-    early_stopping: bool | Literal["never"] | None = parameter(
+    early_stopping: bool | Literal["never"] | None = reading.parameter(
         "Beam search: when the search ends; true, false or `never`."
     )
-    no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+    no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
         "Beam search: no sequence of this many tokens occurs twice."
     )
 
@@ -111,7 +317,7 @@ class SearchFields(Wire):
         _require_at_least(n, width)
         if width > _MAX_WIDTH:
             param = "n" if self.best_of is None else "best_of"
-            raise refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
+            raise reading.refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
         return request.BeamSearch(
             width=width,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
@@ -129,7 +335,7 @@ class SearchFields(Wire):
         if self.best_of == n:
             return None
         if is_streamed:
-            raise refusal(
+            raise reading.refusal(
                 "best_of",
                 "above `n` cannot be streamed, because the best answers are known only at the "
                 "end. Set `stream` to false",
@@ -151,25 +357,23 @@ class SearchFields(Wire):
         ):
             value = getattr(self, name)
             if value is not None and value != harmless:
-                raise refusal(
+                raise reading.refusal(
                     name,
                     "is an option of beam search. Set `use_beam_search` to true, or leave it out",
                 )
 
+    # Speculative decoding: OVMS's fields, for models that are served with it
 
-class SpeculationFields(Wire):
-    """OVMS's fields for models that are served with speculative decoding."""
-
-    num_assistant_tokens: DraftTokens | None = parameter(
+    num_assistant_tokens: DraftTokens | None = reading.parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
         "models served with speculation. Default: generation_config.json, else 5, or fewer where "
         "answers are slower. No effect while the model proposes none for this reason."
     )
-    assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
+    assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = reading.parameter(
         "A draft model ends its proposal with a token of less confidence, or with the 16th token; "
         "not with `num_assistant_tokens`. A head takes no threshold."
     )
-    max_ngram_size: DraftTokens | None = parameter(
+    max_ngram_size: DraftTokens | None = reading.parameter(
         "The longest sequence of tokens that a prompt lookup searches for. Default: 3."
     )
 
@@ -188,101 +392,40 @@ class SpeculationFields(Wire):
             self.num_assistant_tokens, self.assistant_confidence_threshold, self.max_ngram_size
         )
 
+    # Single tokens
 
-_Bias = Annotated[float, Field(ge=-100, le=100)]
-_IdAsKey = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
-_BiasByKey = Annotated[
-    dict[_IdAsKey, _Bias], Field(json_schema_extra={"additionalProperties": False})
-]
-_WordOfIds = Annotated[
-    list[TokenId], Field(min_length=1, fail_fast=True), Limited(field_limits.BAD_WORD_IDS)
-]
-_Word = Annotated[str, Field(min_length=1), Limited(field_limits.BAD_WORD_CHARS)]
-Words = Annotated[list[_Word], Field(fail_fast=True), Limited(field_limits.BAD_WORDS)]
-
-
-def _bias_by_id(value: object) -> object:
-    """The keys of JSON objects are strings."""
-    if not isinstance(value, dict):
-        return value
-    for key in value:
-        if not (key.isascii() and key.isdigit() and len(key) < 11):
-            raise invalid(f"must have token ids as keys; {cited(repr(key[:40]))} is no token id")
-    return {int(key): bias for key, bias in value.items()}
-
-
-def _words_of_ids(value: object) -> object:
-    """In FastDeploy's list each token id is a word. A word may also be a list."""
-    if not isinstance(value, list):
-        return value
-    return [[word] if isinstance(word, int) else word for word in value]
-
-
-LogitBias = Annotated[
-    dict[int, _Bias],
-    BeforeValidator(_bias_by_id, json_schema_input_type=_BiasByKey),
-    Limited(field_limits.LOGIT_BIAS),
-]
-WordsOfIds = Annotated[
-    list[_WordOfIds],
-    Field(fail_fast=True),
-    BeforeValidator(_words_of_ids, json_schema_input_type=list[TokenId | _WordOfIds]),
-    Limited(field_limits.BAD_WORD_SEQUENCES),
-]
-AllowedIds = Annotated[TokenIds, Limited(field_limits.ALLOWED_IDS)]
-LogprobIds = Annotated[TokenIds, Limited(field_limits.LOGPROB_IDS)]
-
-
-def _for_the_engine(value: dict[str, object]) -> dict[str, object]:
-    """Messages to the engine have integers of 64 bits."""
-    nodes: list[object] = [value]
-    for node in nodes:
-        if isinstance(node, dict):
-            nodes += node.values()
-        elif isinstance(node, list):
-            nodes += node
-        elif isinstance(node, int) and not -(2**63) <= node < 2**64:
-            raise invalid("must not have an integer of more than 64 bits")
-    return value
-
-
-EngineArgs = Annotated[Args, AfterValidator(_for_the_engine)]
-
-
-class TokenFields(Wire):
-    logit_bias: LogitBias | None = parameter(
+    logit_bias: LogitBias | None = reading.parameter(
         "Added to the logits of these token ids; from -100 to 100."
     )
-    bad_words: Words | None = parameter(
+    bad_words: Words | None = reading.parameter(
         "Words that the model does not generate at the start of a text or after a space."
     )
-    bad_words_token_ids: WordsOfIds | None = parameter(
+    bad_words_token_ids: WordsOfIds | None = reading.parameter(
         "Token ids, or sequences of token ids, that the model does not generate."
     )
-    allowed_token_ids: AllowedIds | None = parameter("The model generates only these tokens.")
-    logits_processors_args: EngineArgs | None = parameter(
+    allowed_token_ids: AllowedIds | None = reading.parameter(
+        "The model generates only these tokens."
+    )
+    logits_processors_args: EngineArgs | None = reading.parameter(
         "Arguments for the administrator's logits processors; refused if the model has none."
     )
-    vllm_xargs: EngineArgs | None = parameter(
-        "vLLM's name of `logits_processors_args`; send only one of both."
-    )
     # vLLM has the same limit; OpenAI has 5 for completions.
-    prompt_logprobs: TopLogprobs | None = parameter(
+    prompt_logprobs: reading.TopLogprobs | None = reading.parameter(
         "The number of alternatives for each token of the prompt; not in streams."
     )
-    logprob_token_ids: LogprobIds | None = parameter(
+    logprob_token_ids: LogprobIds | None = reading.parameter(
         "Tokens whose log-probabilities are always returned."
     )
-    temp_scaled_logprobs: bool | None = parameter(
+    temp_scaled_logprobs: bool | None = reading.parameter(
         "Log-probabilities after division of the logits by the temperature."
     )
-    top_p_normalized_logprobs: bool | None = parameter(
+    top_p_normalized_logprobs: bool | None = reading.parameter(
         "Log-probabilities among the tokens that `top_p` keeps."
     )
-    return_token_ids: bool | None = parameter(
+    return_token_ids: bool | None = reading.parameter(
         "Returns the ids of all tokens of the prompt and the answer, and their text."
     )
-    return_tokens_as_token_ids: bool | None = parameter(
+    return_tokens_as_token_ids: bool | None = reading.parameter(
         "Writes the tokens of log-probabilities as `token_id:5`."
     )
 
@@ -293,19 +436,12 @@ class TokenFields(Wire):
         log-probabilities. The field differs by endpoint."""
 
     def steering(self) -> request.Steering:
-        """Raises `InvalidRequest` for both names of the processors' arguments."""
-        if self.logits_processors_args and self.vllm_xargs:
-            raise refusal(
-                "vllm_xargs",
-                "and `logits_processors_args` are two names of one parameter. Send one of them",
-            )
         return request.Steering(
             bias=tuple((self.logit_bias or {}).items()),
             bad_words=tuple(self.bad_words or ()),
             bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
             allowed_ids=tuple(self.allowed_token_ids or ()),
-            processor_args=self.logits_processors_args or self.vllm_xargs or None,
-            processor_param="vllm_xargs" if self.vllm_xargs else "logits_processors_args",
+            processor_args=self.logits_processors_args or None,
         )
 
     def logprobs_options(self) -> request.LogprobsOptions:
@@ -314,7 +450,7 @@ class TokenFields(Wire):
         if self.num_top_logprobs is None and self.prompt_logprobs is None:
             for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
                 if getattr(self, name):
-                    raise refusal(
+                    raise reading.refusal(
                         name,
                         "selects log-probabilities, but the request asks for none. "
                         "Send `logprobs` too",
@@ -327,162 +463,3 @@ class TokenFields(Wire):
             is_top_p_normalized=bool(self.top_p_normalized_logprobs),
             tokens_as_ids=bool(self.return_tokens_as_token_ids),
         )
-
-
-def _require_at_least(n: int, best_of: int) -> None:
-    if best_of < n:
-        raise refusal("best_of", f"must be at least `n`, which is {n}")
-
-
-_STOP_CHARS = Limited(field_limits.STOP_CHARS)
-
-
-def _one_or_many(value: object) -> object:
-    """An empty text is no stop string: forms of tools without code send it."""
-    if isinstance(value, str):
-        return [_STOP_CHARS.check(value)] if value else []
-    if isinstance(value, list):
-        return value
-    raise invalid("must be a string or an array of strings")
-
-
-_StopText = Annotated[str, Field(min_length=1), _STOP_CHARS]
-_OneStop = Annotated[str, _STOP_CHARS]
-# /v1 has fewer.
-Stop = Annotated[
-    list[_StopText],
-    Field(fail_fast=True),
-    BeforeValidator(_one_or_many, json_schema_input_type=_OneStop | list[_StopText]),
-    Limited(field_limits.STOPS_V3),
-]
-StopIds = Annotated[TokenIds, Limited(field_limits.STOP_IDS)]
-# 0 ends the reasoning at once. vLLM uses negative values for "no budget".
-ReasoningTokens = Annotated[int, Field(ge=-1, le=2**32 - 1)]
-PatternSize = Annotated[int, Field(ge=0), Limited(field_limits.PATTERN_TOKENS)]
-
-
-class RepetitionDetection(Wire):
-    """`repetition_detection`, with vLLM's defaults: a `max_pattern_size` of 0 detects nothing,
-    and a `min_pattern_size` of 0 is 1."""
-
-    max_pattern_size: PatternSize = parameter(
-        "The longest repeated pattern, in tokens; 0 detects nothing.", default=0
-    )
-    min_pattern_size: PatternSize = parameter(
-        "The shortest repeated pattern, in tokens. Default: 1.", default=0
-    )
-    min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameter(
-        "The number of repetitions that end the answer; at least 2.", default=0
-    )
-
-    def repetition(self) -> request.Repetition | None:
-        """Return the condition that ends a choice. Raises `InvalidRequest` for sizes and
-        counts that no repetition has."""
-        if self.max_pattern_size == 0:
-            return None
-        if self.min_count < 2:
-            raise refusal(
-                "repetition_detection.min_count",
-                "must be at least 2, because a pattern that occurs once is no repetition",
-            )
-        if self.min_pattern_size > self.max_pattern_size:
-            raise refusal(
-                "repetition_detection.min_pattern_size",
-                f"must be at most `max_pattern_size`, which is {self.max_pattern_size}",
-            )
-        return request.Repetition(
-            max_size=self.max_pattern_size,
-            min_size=max(1, self.min_pattern_size),
-            min_count=self.min_count,
-        )
-
-
-class StoppingFields(Wire):
-    max_tokens: MaxTokens | None = parameter(
-        "The limit of output tokens; -1 is no limit but those of the model. Default for "
-        "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
-        "`prompt_logprobs`."
-    )
-    max_completion_tokens: MaxTokens | None = parameter(
-        "The same as `max_tokens`, and replaces it."
-    )
-    max_output_tokens: MaxTokens | None = parameter(
-        "The same as `max_tokens` and `max_completion_tokens`, and replaces both."
-    )
-    min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
-        "With fewer output tokens, only the limit ends an answer."
-    )
-    stop: Stop | None = parameter(
-        "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
-        "inside of tokens. An empty text is none."
-    )
-    include_stop_str_in_output: bool | None = parameter(
-        "Whether the answer ends with the stop string. Default: false, but true for streams on /v3."
-    )
-    stop_token_ids: StopIds | None = parameter(
-        "Tokens that end an answer, in addition to the model's end tokens."
-    )
-    ignore_eos: bool | None = parameter(
-        "The model's end tokens do not end an answer; `stop_token_ids` still do."
-    )
-    thinking_token_budget: ReasoningTokens | None = parameter(
-        "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
-        "reasoning with one token."
-    )
-    reasoning_max_tokens: ReasoningTokens | None = parameter(
-        "FastDeploy's name of `thinking_token_budget`, which replaces it."
-    )
-    repetition_detection: RepetitionDetection | None = parameter(
-        "Ends an answer that repeats a pattern of tokens."
-    )
-
-    def stopping(
-        self, dialect: Dialect, *, is_streamed: bool, default_limit: int | None
-    ) -> request.Stopping:
-        """Return the conditions that end a choice. Raises `InvalidRequest` for too many stop
-        strings, and for limits that contradict each other."""
-        stops = tuple(self.stop or ())
-        max_stops = self.max_stops(dialect)
-        if len(stops) > max_stops.value:
-            raise refusal("stop", max_stops.sentence(len(stops)))
-        name, limit = self.output_limit
-        reasoning_limit = self.thinking_token_budget
-        if reasoning_limit is None:
-            reasoning_limit = self.reasoning_max_tokens
-        repetition = self.repetition_detection
-        return request.Stopping(
-            max_tokens=None if limit == NO_LIMIT else limit,
-            max_tokens_param=name,
-            is_unlimited=limit == NO_LIMIT,
-            default_max_tokens=default_limit,
-            stop=stops,
-            include_stop_text=self.includes_stop_text(dialect, is_streamed=is_streamed),
-            min_tokens=self.min_tokens or 0,
-            stop_token_ids=tuple(self.stop_token_ids or ()),
-            ignore_eos=bool(self.ignore_eos),
-            max_reasoning_tokens=None if reasoning_limit == -1 else reasoning_limit,
-            repetition=None if repetition is None else repetition.repetition(),
-        )
-
-    def max_stops(self, dialect: Dialect) -> FieldLimit:
-        return field_limits.STOPS_V3 if dialect.name == V3.name else field_limits.STOPS_V1
-
-    def refuse_min_above_max(self) -> None:
-        """Raises `InvalidRequest` for a `min_tokens` above the limit."""
-        name, limit = self.output_limit
-        if limit not in (None, NO_LIMIT) and (self.min_tokens or 0) > limit:
-            raise refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
-
-    @property
-    def output_limit(self) -> tuple[str, int | None]:
-        """The limit of output tokens, after the name of its field. The newest name wins."""
-        for name in ("max_output_tokens", "max_completion_tokens"):
-            value: int | None = getattr(self, name)
-            if value is not None:
-                return name, value
-        return "max_tokens", self.max_tokens
-
-    def includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
-        if self.include_stop_str_in_output is not None:
-            return self.include_stop_str_in_output
-        return is_streamed and dialect.streams_stop_text

@@ -1,5 +1,5 @@
-"""From results and events to bytes: answers as types, JSON, server-sent events and errors, in a
-form that every tested client reads.
+"""From results and events to bytes: answers as types, JSON, server-sent events, errors and single
+tokens, in a form that every tested client reads.
 
 Both encodings of an answer have the same ids, because the ids derive from its identity. Events have
 no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
@@ -7,9 +7,10 @@ no `id:` lines, no empty `data:` and no NaN, because each of them breaks a clien
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from codecs import getincrementaldecoder
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, assert_never, get_args
+from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,6 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from vinery_serving.core import events
 from vinery_serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
+from vinery_serving.core.events import Token, TopLogprob
 from vinery_serving.core.ids import AnswerIdentity
 
 DONE = b"data: [DONE]\n\n"
@@ -163,16 +165,20 @@ class Encoder(Protocol):
         end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No event may follow."""
 
 
+Begin = events.TextDelta | events.ReasoningDelta | events.ToolCallStarted  # of an item
+More = events.TextDelta | events.ReasoningDelta | events.ToolCallDelta  # of an item
+_TEXTS = events.TextDelta | events.ReasoningDelta
+
+
 @dataclass(slots=True)
 class OpenItem:
     """The item of a response, or the block of a message, that a stream is writing. `begun_by` is
     the first event; `delta_open` holds the bytes of a delta's frame before the text."""
 
-    begun_by: events.TextDelta | events.ReasoningDelta | events.ToolCallStarted
+    begun_by: Begin
     delta_open: bytes
 
 
-_TEXTS = events.TextDelta | events.ReasoningDelta
 ItemT = TypeVar("ItemT", bound=OpenItem)
 
 
@@ -202,22 +208,11 @@ class ItemEncoder(ABC, Generic[ItemT]):
                 return self._start(event)
             case events.Finished():
                 return self._finish(event)
-            case (
-                events.Progress()
-                | events.Arrived()
-                | events.PromptScored()
-                | events.FirstToken()
-                | events.TokensGenerated()
-            ):
-                return b""
-            case events.Compacted():
-                return b""
             case events.Completed():
                 return self._complete(event)
             case events.Failed():
                 return self._fail(event.error)
-            case _:
-                assert_never(event)
+        return b""  # other events are for answers of other forms
 
     def _open_call(self, index: int) -> ItemT:
         match self._open:
@@ -226,15 +221,11 @@ class ItemEncoder(ABC, Generic[ItemT]):
         raise ValueError("a delta of a tool call that is not the open item")
 
     @abstractmethod
-    def _begin(
-        self, event: events.TextDelta | events.ReasoningDelta | events.ToolCallStarted
-    ) -> bytes:
+    def _begin(self, event: Begin) -> bytes:
         """Open the item that begins with `event`, and return the frames before its first delta."""
 
     @abstractmethod
-    def _delta(
-        self, item: ItemT, event: events.TextDelta | events.ReasoningDelta | events.ToolCallDelta
-    ) -> bytes: ...
+    def _delta(self, item: ItemT, event: More) -> bytes: ...
 
     @abstractmethod
     def _close(self) -> bytes:
@@ -256,7 +247,6 @@ class ItemEncoder(ABC, Generic[ItemT]):
 # `stream_options.include_obfuscation`: the size of a delta's frame is a multiple of this number
 # of bytes. Few tokens are longer, so most deltas of a stream have the same size.
 _BUCKET_BYTES = 32
-_DELTAS = events.TextDelta | events.ReasoningDelta | events.ToolCallDelta
 _PADDING_CLOSE = b'"}\n\n'
 
 
@@ -270,7 +260,7 @@ class Obfuscated:
 
     def feed(self, event: events.Event) -> bytes:
         frames = self._encoder.feed(event)
-        if not frames or not isinstance(event, _DELTAS):
+        if not frames or not isinstance(event, More):
             return frames
         return padded(frames, self._padding)
 
@@ -281,3 +271,137 @@ def padded(frames: bytes, padding: bytes = b"0" * _BUCKET_BYTES) -> bytes:
     rest = frames.removesuffix(b"}\n\n") + b',"obfuscation":"'
     num_missing = -(len(rest) - start + len(_PADDING_CLOSE)) % _BUCKET_BYTES
     return rest + padding[:num_missing] + _PADDING_CLOSE
+
+
+# -- Single tokens
+
+_UNKNOWN = -9999.0  # the value of OpenAI and vLLM for an unknown log-probability
+_REPLACED = "\ufffd"  # the text of bytes that are no whole character
+
+
+class TokenChance(Answer, kw_only=True):
+    token: str
+    logprob: float | None
+    bytes: list[int]
+
+
+class TokenLogprob(TokenChance, kw_only=True):
+    top_logprobs: list[TokenChance]
+
+
+class CompletionLogprobs(Answer, kw_only=True):
+    """The tokens of a completion, or of a chunk, as parallel lists."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class RankedToken(Answer, kw_only=True):
+    """The log-probability of a token of the prompt, and its rank; 1 is the most likely."""
+
+    logprob: float | None
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, RankedToken] | None]
+
+
+def content_logprobs(tokens: Sequence[Token]) -> list[TokenLogprob]:
+    """Return the `logprobs.content` of chats, which is the `logprobs` of Responses."""
+    return [
+        TokenLogprob(
+            token=token.text,
+            logprob=_known(token.logprob),
+            bytes=list(token.raw),
+            top_logprobs=[
+                TokenChance(token=other.text, logprob=_known(other.logprob), bytes=list(other.raw))
+                for other in token.others
+            ],
+        )
+        for token in tokens
+    ]
+
+
+def _known(logprob: float | None) -> float:
+    return _UNKNOWN if logprob is None else logprob
+
+
+class TextLogprobs:
+    """The `logprobs` of completions: parallel lists. One object for each choice of a stream,
+    because `text_offset` counts on from one delta to the next."""
+
+    def __init__(self, num_chars_before: int = 0) -> None:
+        """`num_chars_before`: the `text_offset` of the first token."""
+        self._num_chars = num_chars_before
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+
+    def of(self, tokens: Sequence[Token]) -> CompletionLogprobs:
+        return CompletionLogprobs(
+            tokens=[_name(token) for token in tokens],
+            token_logprobs=[token.logprob for token in tokens],
+            top_logprobs=[_others_by_text(token) for token in tokens],
+            text_offset=[self._offset(token.raw) for token in tokens],
+        )
+
+    def _offset(self, raw: bytes) -> int:
+        """Return the number of characters before a token. A token that begins inside of a
+        character has the offset of that character. Invalid bytes count as U+FFFD."""
+        is_continued = not raw or raw[0] & 0xC0 == 0x80
+        if not is_continued:
+            self._num_chars += len(self._decoder.decode(b"", final=True))
+        offset = self._num_chars
+        self._num_chars += len(self._decoder.decode(raw))
+        return offset
+
+
+def _others_by_text(token: Token) -> dict[str, float] | None:
+    """Include the sampled token, as OpenAI does, even if it is not among the most likely."""
+    if token.logprob is None:
+        return None
+    by_text: dict[str, float] = {}
+    for other in token.others:
+        by_text.setdefault(_name(other), other.logprob)
+    by_text.setdefault(_name(token), token.logprob)
+    return by_text
+
+
+def _name(token: Token | TopLogprob) -> str:
+    """The text, or as in OpenAI's answers the bytes of a part of a character, `bytes:\\xf0\\x9f`:
+    the texts of all parts are equal."""
+    try:
+        _ = token.raw.decode() if _REPLACED in token.text else ""
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in token.raw)
+    return token.text
+
+
+def prompt_logprobs(tokens: Sequence[Token]) -> PromptLogprobs:
+    """Return vLLM's `prompt_logprobs`: for each token of the prompt an object by token id, with
+    the token itself first; None for the first token, which has no log-probability."""
+    return [None if token.logprob is None else _ranked(token) for token in tokens]
+
+
+def _ranked(token: Token) -> dict[str, RankedToken]:
+    others = sorted(token.others, key=lambda other: -other.logprob)
+    ranks: list[tuple[Token | TopLogprob, int | None]] = [(token, token.rank)]
+    ranks += [(other, rank) for rank, other in enumerate(others, start=1)]
+    entries: dict[str, RankedToken] = {}
+    for each, rank in ranks:
+        entry = RankedToken(logprob=each.logprob, rank=rank, decoded_token=each.text)
+        entries.setdefault(str(each.id), entry)
+    return entries
+
+
+def prompt_tokens(token_ids: Sequence[int], text: str) -> dict[str, Any]:
+    """Return FastDeploy's members of `return_token_ids` for the prompt. vLLM has
+    `prompt_token_ids` too, in the same or another object."""
+    return {"prompt_token_ids": token_ids, "prompt_tokens": text}
+
+
+def completion_tokens(token_ids: Sequence[int], text: str) -> dict[str, Any]:
+    """Return FastDeploy's members of `return_token_ids` for the answer. `text` includes special
+    tokens, reasoning and tool calls. vLLM's name is `token_ids`."""
+    return {"completion_token_ids": token_ids, "completion_tokens": text}

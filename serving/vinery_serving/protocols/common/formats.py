@@ -7,8 +7,8 @@ ignores the parts of a schema that no grammar can express; the other names refus
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -17,15 +17,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest, MissingParameter
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 from vinery_serving.core.request import Grammar, GrammarKind
-from vinery_serving.protocols.common.parameters import (
-    SCHEMA_LIMITS,
-    Description,
-    Identifier,
-    JsonSchemaObject,
-    Limited,
-    parameter,
-)
-from vinery_serving.protocols.common.reading import Wire, invalid
+from vinery_serving.protocols.common import reading
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -43,7 +35,7 @@ _OWN_TYPES = ("text", "json_object", "json_schema")
 
 def _known_type(value: object) -> object:
     if value is not None and value not in (*_OWN_TYPES, *_TAG_TYPES):
-        raise invalid(
+        raise reading.invalid(
             "must be 'text', 'json_object', 'json_schema', 'structural_tag' or the type of an "
             f"XGrammar tag: {', '.join(_TAG_TYPES[1:])}"
         )
@@ -61,13 +53,13 @@ _STRICT = (
 )
 
 
-class JsonSchema(Wire):
+class JsonSchema(reading.Wire):
     """A schema with its name."""
 
-    name: Identifier | None = parameter("Repeated by Responses.")
-    description: Description | None = parameter("Repeated by Responses.")
-    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, alias="schema")
-    strict: bool | None = parameter(_STRICT)
+    name: reading.Identifier | None = reading.parameter("Repeated by Responses.")
+    description: reading.Description | None = reading.parameter("Repeated by Responses.")
+    schema_: reading.JsonSchemaObject | None = reading.parameter(_KEY_ORDER, alias="schema")
+    strict: bool | None = reading.parameter(_STRICT)
 
 
 def _with_tag(value: Any) -> Any:
@@ -85,15 +77,15 @@ def _add_tag_schema(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [own, {"type": "object", **tag}]
 
 
-class _Format(Wire):
+class _Format(reading.Wire):
     """The members of both formats."""
 
     model_config = ConfigDict(json_schema_extra=_add_tag_schema)
 
-    type: FormatType = parameter(
+    type: FormatType = reading.parameter(
         "`text`, `json_object`, `json_schema`, or the type of a tag.", is_required=True
     )
-    tag: SkipJsonSchema[JsonSchemaObject | None] = None
+    tag: SkipJsonSchema[reading.JsonSchemaObject | None] = None
 
     _keep_tag = model_validator(mode="before")(_with_tag)
 
@@ -101,8 +93,8 @@ class _Format(Wire):
 class ResponseFormat(_Format):
     """Chat's `response_format`."""
 
-    json_schema: JsonSchema | None = parameter("The schema and its name.")
-    schema_: JsonSchemaObject | None = parameter(
+    json_schema: JsonSchema | None = reading.parameter("The schema and its name.")
+    schema_: reading.JsonSchemaObject | None = reading.parameter(
         "With `json_object`: the schema of the object, as in llama.cpp.", alias="schema"
     )
 
@@ -117,34 +109,34 @@ class TextFormat(JsonSchema, _Format):
         return _grammar(self, self, "text.format", "schema")
 
 
-_SCHEMA_TEXT = Limited(field_limits.SCHEMA_CHARS)
+_SCHEMA_TEXT = reading.Limited(field_limits.SCHEMA_CHARS)
 
 
 def _read_schema(value: object) -> object:
     if isinstance(value, str):
         _SCHEMA_TEXT.check(value)
         if (exceeded := exceeded_limit(value.encode())) is not None:
-            raise invalid(f"must have at most {exceeded.value} {exceeded.counted}")
+            raise reading.invalid(f"must have at most {exceeded.value} {exceeded.counted}")
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise invalid(f"is not valid JSON: {error}") from None
+            raise reading.invalid(f"is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise invalid("must be a JSON schema: an object, or its text")
+        raise reading.invalid("must be a JSON schema: an object, or its text")
     if is_deeper_than(field_limits.JSON_LEVELS.value, value):
-        raise invalid(f"must not nest more than {field_limits.JSON_LEVELS.value} levels")
-    return SCHEMA_LIMITS.check(value)
+        raise reading.invalid(f"must not nest more than {field_limits.JSON_LEVELS.value} levels")
+    return reading.SCHEMA_LIMITS.check(value)
 
 
-_SchemaOrText = JsonSchemaObject | Annotated[str, _SCHEMA_TEXT]
+_SchemaOrText = reading.JsonSchemaObject | Annotated[str, _SCHEMA_TEXT]
 Schema = Annotated[Any, PlainValidator(_read_schema, json_schema_input_type=_SchemaOrText)]
-_ChoiceText = Annotated[str, Limited(field_limits.CHOICE_CHARS)]
+_ChoiceText = Annotated[str, reading.Limited(field_limits.CHOICE_CHARS)]
 SomeChoices = Annotated[
-    list[_ChoiceText], Field(min_length=1, fail_fast=True), Limited(field_limits.CHOICE)
+    list[_ChoiceText], Field(min_length=1, fail_fast=True), reading.Limited(field_limits.CHOICE)
 ]
-Choices = Annotated[list[_ChoiceText], Field(fail_fast=True), Limited(field_limits.CHOICE)]
-PatternText = Annotated[str, Limited(field_limits.PATTERN)]
-GrammarText = Annotated[str, Limited(field_limits.GRAMMAR)]
+Choices = Annotated[list[_ChoiceText], Field(fail_fast=True), reading.Limited(field_limits.CHOICE)]
+PatternText = Annotated[str, reading.Limited(field_limits.PATTERN)]
+GrammarText = Annotated[str, reading.Limited(field_limits.GRAMMAR)]
 
 _SCHEMA_OR_TEXT = "A JSON schema: an object or its text."
 _TAG_OR_TEXT = "An XGrammar tag: an object or its text."
@@ -154,53 +146,46 @@ _EBNF = "A grammar in EBNF."
 _OBJECT = "Any JSON object."
 
 
-class StructuredOutputs(Wire):
+class StructuredOutputs(reading.Wire):
     """vLLM's `structured_outputs`. Unknown members are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
-    json_: Schema | None = parameter(_SCHEMA_OR_TEXT, alias="json")
-    regex: PatternText | None = parameter(_REGEX)
-    choice: SomeChoices | None = parameter(_CHOICE)
-    grammar: GrammarText | None = parameter(_EBNF)
-    structural_tag: Schema | None = parameter(_TAG_OR_TEXT)
-    json_object: bool | None = parameter(_OBJECT)
-    disable_any_whitespace: bool | None = parameter("JSON without whitespace.")
-    disable_additional_properties: Literal[False] | None = parameter(
+    json_: Schema | None = reading.parameter(_SCHEMA_OR_TEXT, alias="json")
+    regex: PatternText | None = reading.parameter(_REGEX)
+    choice: SomeChoices | None = reading.parameter(_CHOICE)
+    grammar: GrammarText | None = reading.parameter(_EBNF)
+    structural_tag: Schema | None = reading.parameter(_TAG_OR_TEXT)
+    json_object: bool | None = reading.parameter(_OBJECT)
+    disable_any_whitespace: bool | None = reading.parameter("JSON without whitespace.")
+    disable_additional_properties: Literal[False] | None = reading.parameter(
         "Only false: set `additionalProperties` in the schema."
     )
-    whitespace_pattern: None = parameter(
+    whitespace_pattern: None = reading.parameter(
         "Refused: the answer has at most one space after a comma or colon."
     )
-    disable_fallback: bool | None = parameter(
+    disable_fallback: bool | None = reading.parameter(
         "No effect: the server has one grammar compiler and no fallback."
     )
 
     def grammars(self) -> Iterator[Grammar]:
-        yield from _grammars(
-            "structured_outputs.",
-            json=self.json_,
-            json_object=self.json_object,
-            regex=self.regex,
-            choice=self.choice,
-            grammar=self.grammar,
-            tag=self.structural_tag,
-            is_compact=bool(self.disable_any_whitespace),
-        )
+        given = {"json": self.json_, **{name: getattr(self, name) for name in _KINDS}}
+        is_compact = bool(self.disable_any_whitespace)
+        return _grammars("structured_outputs.", given, is_compact=is_compact)
 
 
-class FormatFields(Wire):
+class FormatFields(reading.Wire):
     """The format parameters that all endpoints have."""
 
-    structured_outputs: StructuredOutputs | None = parameter(
+    structured_outputs: StructuredOutputs | None = reading.parameter(
         "One constraint on the answer, with vLLM's names."
     )
-    structural_tag: Schema | None = parameter(_TAG_OR_TEXT)
-    guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT)
-    guided_regex: PatternText | None = parameter(_REGEX)
-    guided_choice: Choices | None = parameter(_CHOICE)
-    guided_grammar: GrammarText | None = parameter(_EBNF)
-    guided_json_object: bool | None = parameter(_OBJECT)
+    structural_tag: Schema | None = reading.parameter(_TAG_OR_TEXT)
+    guided_json: Schema | None = reading.parameter(_SCHEMA_OR_TEXT)
+    guided_regex: PatternText | None = reading.parameter(_REGEX)
+    guided_choice: Choices | None = reading.parameter(_CHOICE)
+    guided_grammar: GrammarText | None = reading.parameter(_EBNF)
+    guided_json_object: bool | None = reading.parameter(_OBJECT)
 
     def constraint(
         self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()
@@ -223,40 +208,35 @@ class FormatFields(Wire):
             yield from self.structured_outputs.grammars()
         if self.structural_tag is not None:
             yield _tag(self.structural_tag, "structural_tag")
-        yield from _grammars(
-            "guided_",
-            json=self.guided_json,
-            json_object=self.guided_json_object,
-            regex=self.guided_regex,
-            choice=self.guided_choice or None,
-            grammar=self.guided_grammar,
-        )
+        names = ("json", "json_object", "regex", "choice", "grammar")
+        yield from _grammars("guided_", {name: getattr(self, f"guided_{name}") for name in names})
+
+
+# The members of both sets of names beside `json`.
+_KINDS: Final = {
+    "json_object": GrammarKind.JSON_SCHEMA,
+    "regex": GrammarKind.REGEX,
+    "choice": GrammarKind.CHOICE,
+    "grammar": GrammarKind.EBNF,
+    "structural_tag": GrammarKind.STRUCTURAL_TAG,
+}
 
 
 def _grammars(
-    prefix: str,
-    *,
-    json: Any,
-    json_object: bool | None,
-    regex: str | None,
-    choice: Choices | None,
-    grammar: str | None,
-    tag: Any = None,
-    is_compact: bool = False,
+    prefix: str, given: Mapping[str, Any], *, is_compact: bool = False
 ) -> Iterator[Grammar]:
     """Yield a constraint for each that is set. `prefix` is before the name of each field."""
-    if json is not None:
-        yield schema_grammar(json, f"{prefix}json", is_compact=is_compact)
-    if json_object:
-        yield schema_grammar(_ANY_OBJECT, f"{prefix}json_object", is_compact=is_compact)
-    if regex is not None:
-        yield Grammar(GrammarKind.REGEX, regex, f"{prefix}regex")
-    if choice is not None:
-        yield Grammar(GrammarKind.CHOICE, _source(choice), f"{prefix}choice")
-    if grammar is not None:
-        yield Grammar(GrammarKind.EBNF, grammar, f"{prefix}grammar")
-    if tag is not None:
-        yield _tag(tag, f"{prefix}structural_tag")
+    for name, value in given.items():
+        kind, param = _KINDS.get(name, GrammarKind.JSON_SCHEMA), f"{prefix}{name}"
+        if value is None or value is False or value == []:
+            continue
+        if kind is GrammarKind.JSON_SCHEMA:
+            schema = _ANY_OBJECT if name == "json_object" else value
+            yield schema_grammar(schema, param, is_compact=is_compact)
+        elif kind is GrammarKind.STRUCTURAL_TAG:
+            yield _tag(value, param)
+        else:
+            yield Grammar(kind, value if isinstance(value, str) else _source(value), param)
 
 
 def _grammar(

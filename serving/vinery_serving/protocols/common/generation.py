@@ -1,4 +1,4 @@
-"""The part of a body that all generation endpoints have: delivery, and data about the client.
+"""The part of a body that all generation endpoints have: prompts, delivery, data about the client.
 
 Every endpoint reads the parameters that do not change the generated text, and refuses wrong values.
 The answer repeats such a parameter where OpenAI's answer has the member.
@@ -12,33 +12,182 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from vinery_serving.core import field_limits
 from vinery_serving.core import request as core
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.request import NOTHING_UNUSED, Unused
+from vinery_serving.core.request import (
+    ALL_THAT_FIT,
+    NOTHING_UNUSED,
+    Effort,
+    Encoding,
+    Rendering,
+    Unused,
+)
 from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields
-from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
-from vinery_serving.protocols.common.parameters import (
+from vinery_serving.protocols.common.messages import MediaHashes, check_media, with_hashes
+from vinery_serving.protocols.common.reading import (
+    MAX_TOKEN_ID,
     MODEL,
+    AnyObject,
+    Args,
     Identifier,
     Limited,
     ModelName,
+    TokenId,
+    Wire,
+    invalid,
     parameter,
+    refusal,
     refuse_long,
     sent_parameters,
 )
-from vinery_serving.protocols.common.prompting import EncodingFields
-from vinery_serving.protocols.common.reading import Wire, invalid, refusal
+
+# -- Prompts
+
+# The variables that the renderer sets itself.
+_RESERVED_KWARGS = frozenset(
+    (
+        "add_generation_prompt", "bos_token", "chat_template", "cls_token",
+        "continue_final_message", "conversation", "eos_token", "mask_token", "max_length",
+        "messages", "pad_token", "padding", "return_assistant_tokens_mask", "return_dict",
+        "return_tensors", "sep_token", "tokenize", "tokenizer_kwargs", "tools", "truncation",
+        "unk_token",
+    )
+)  # fmt: skip
 
 
-def _from_zero(value: int) -> int:
-    if value < 0:
-        raise invalid("must be at least 0: a request cannot move ahead of the default priority")
+def _without_reserved_names(value: object) -> object:
+    for name in value if isinstance(value, dict) else ():
+        if name in _RESERVED_KWARGS:
+            raise invalid(f"must not set `{name}`: the server sets it itself")
     return value
 
 
-Priority = Annotated[
-    int, AfterValidator(_from_zero), Field(le=2**63 - 1, json_schema_extra={"minimum": 0})
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise invalid("must be at least 1, or -1 for as many tokens as fit into the context")
+    return value
+
+
+TemplateKwargs = Annotated[
+    Args, BeforeValidator(_without_reserved_names, json_schema_input_type=Args)
 ]
+Documents = Annotated[list[AnyObject], Field(fail_fast=True), Limited(field_limits.DOCUMENTS)]
+Template = Annotated[str, Field(min_length=1), Limited(field_limits.TEMPLATE)]
+TruncateTo = Annotated[
+    int,
+    Field(ge=-1, le=2**31 - 1, json_schema_extra={"not": {"const": 0}}),
+    AfterValidator(_not_zero),
+]
+
+Prompt = str | tuple[int, ...]
+_PROMPTS = Limited(field_limits.PROMPTS)
+_PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
+ManyTexts = Annotated[list[str], Field(min_length=1), _PROMPTS]
+Ids = Annotated[list[TokenId], Field(min_length=1), _PROMPT_IDS]
+ManyIds = Annotated[list[Ids], Field(min_length=1), _PROMPTS]
+
+
+def read_prompts(value: object) -> tuple[Prompt, ...]:
+    """Read a text, several texts, token ids, or several lists of token ids."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list):
+        raise invalid("must be a string, an array of strings, or one or more arrays of token ids")
+    if not value:
+        raise invalid("must not be empty")
+    if all(isinstance(entry, str) for entry in value):
+        _PROMPTS.check(value)
+        return tuple(value)
+    if all(isinstance(entry, list) for entry in value):
+        _PROMPTS.check(value)
+        return tuple(_token_ids(entry) for entry in value)
+    return (_token_ids(value),)
+
+
+def _token_ids(value: list[object]) -> tuple[int, ...]:
+    if not value:
+        raise invalid("must not have an empty array of token ids")
+    _PROMPT_IDS.check(value)
+    ids = tuple(entry for entry in value if type(entry) is int and 0 <= entry <= MAX_TOKEN_ID)
+    if len(ids) != len(value):
+        raise invalid("must have only strings or only token ids: integers from 0")
+    return ids
+
+
+def read_texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise invalid("must be a string or an array of strings")
+    if not value:
+        raise invalid("must not be empty")
+    _PROMPTS.check(value)
+    return tuple(value)
+
+
+class TemplateFields(Wire):
+    """The fields of `Rendering`, for chats, Responses and `/tokenize`. Whether the template
+    uses a variable is known only to the process that has the model."""
+
+    chat_template: Template | None = parameter(
+        "A template that replaces the model's, for models with `trust_request_chat_template`. "
+        "A sandbox limits time and memory."
+    )
+    chat_template_kwargs: TemplateKwargs | None = parameter(
+        "Variables for the template. A variable that the server sets is refused."
+    )
+    disable_chat_template: bool | None = parameter(
+        "The prompt is the text of the messages, without a template."
+    )
+    add_generation_prompt: bool | None = parameter(
+        "Whether the prompt ends with the start of an answer. Default: true."
+    )
+    continue_final_message: bool | None = parameter("The answer continues the last message.")
+    documents: Documents | None = parameter(
+        "Documents for the template; refused if the template uses none."
+    )
+
+    def rendering(self, effort: Effort | None = None) -> Rendering:
+        """Return how messages become text. Raises `InvalidRequest` for contradicting fields."""
+        continues = self.continues_final_message
+        self._refuse_contradictions(continues=continues)
+        return Rendering(
+            template=self.chat_template,
+            uses_template=not self.disable_chat_template,
+            documents=tuple(self.documents or ()),
+            effort=effort,
+            adds_generation_prompt=not continues and self.add_generation_prompt is not False,
+            continues_final_message=continues,
+        )
+
+    @property
+    def continues_final_message(self) -> bool:
+        """Whether the prompt ends inside the last message."""
+        return bool(self.continue_final_message)
+
+    def _refuse_contradictions(self, *, continues: bool) -> None:
+        if continues and self.add_generation_prompt:
+            raise refusal(
+                "continue_final_message",
+                "and `add_generation_prompt` exclude each other: a prompt ends inside the last "
+                "message or starts a new one",
+            )
+        if not self.disable_chat_template:
+            return
+        needing = {
+            "chat_template": self.chat_template,
+            "continue_final_message": continues,
+            "documents": self.documents,
+        }
+        for name, value in needing.items():
+            if value:
+                raise refusal(name, "needs a chat template, but `disable_chat_template` is true")
+
+
+# -- The body
+
+
+Priority = Annotated[int, Field(ge=0, le=2**63 - 1)]
 # These characters are safe in URLs, logs and file names.
 RequestId = Annotated[
     str, Field(min_length=1, pattern=r"^[A-Za-z0-9._:\-]+$"), Limited(field_limits.REQUEST_ID)
@@ -70,9 +219,6 @@ class DeliveryFields(Wire):
     stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "The least number of tokens in a chunk, except the first and the last."
     )
-    max_streaming_response_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "FastDeploy's name of `stream_interval`, which replaces it."
-    )
     priority: Priority | None = parameter(
         "A key's waiting requests with a lower number start first. At least 0, the default."
     )
@@ -96,14 +242,6 @@ class DeliveryFields(Wire):
         """Whether each chunk has the usage so far. As in vLLM, only with the total usage."""
         options = self.stream_options
         return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
-
-    def handling(self) -> core.Handling:
-        return core.Handling(
-            priority=self.priority or 0,
-            stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
-            answer_id=self.request_id,
-            cache_salt=self.cache_salt,
-        )
 
 
 class ArrivalFields(Wire):
@@ -177,9 +315,22 @@ User = Annotated[
 SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
 
 
-class MetadataFields(Wire):
-    """Data about the client and the request, which the engine does not need."""
+class GenerationBody(FormatFields, decoding.DecodingFields, DeliveryFields):
+    """The parameters of every generation endpoint."""
 
+    add_special_tokens: bool | None = parameter(
+        "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
+        "chat templates write their own."
+    )
+    truncate_prompt_tokens: TruncateTo | None = parameter(
+        "Keeps this many tokens of the prompt; -1: as many as fit into the context with the answer."
+    )
+    truncation_side: Literal["left", "right"] | None = parameter(
+        "The side of the prompt that truncation removes. Default: `left`."
+    )
+    return_prompt_text: bool | None = parameter(
+        "Returns the text of the prompt that the model read."
+    )
     service_tier: Identifier | None = parameter(
         "`flex` waits for all requests of other tiers, which are one: the answer has `flex` or "
         "`default`."
@@ -201,15 +352,6 @@ class MetadataFields(Wire):
     prompt_cache_key: Identifier | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
-    session_id: Identifier | None = parameter(
-        f"A hint for caches. {_AUTOMATIC_CACHE}", changes_nothing=True
-    )
-
-    @property
-    def end_user(self) -> str:
-        """The id of the client's own user; empty: none was sent."""
-        return self.safety_identifier or self.user or ""
-
     # The spelling with a hyphen is that of OpenAI's first description.
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
@@ -217,21 +359,6 @@ class MetadataFields(Wire):
     prompt_cache_options: PromptCacheOptions | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
-
-
-class GenerationBody(
-    MetadataFields,
-    EncodingFields,
-    decoding.TokenFields,
-    FormatFields,
-    decoding.SpeculationFields,
-    decoding.SearchFields,
-    decoding.StoppingFields,
-    decoding.SamplingFields,
-    DeliveryFields,
-):
-    """The parameters of every generation endpoint."""
-
     mm_hashes: MediaHashes | None = parameter(
         "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
         "with another hash is refused; usage records have the hashes."
@@ -242,9 +369,29 @@ class GenerationBody(
     skip_special_tokens: bool | None = parameter(
         "False shows special tokens in the text. Reasoning and tool calls are then not parsed."
     )
-    spaces_between_special_tokens: bool | None = parameter(
-        "No effect: only tokenizers that decode word by word add such spaces.", changes_nothing=True
-    )
+
+    @property
+    def end_user(self) -> str:
+        """The id of the client's own user; empty: none was sent."""
+        return self.safety_identifier or self.user or ""
+
+    def encoding(self) -> Encoding:
+        limit = self.truncate_prompt_tokens
+        return Encoding(
+            adds_special_tokens=self.add_special_tokens,
+            max_tokens=ALL_THAT_FIT if limit == -1 else limit,
+            keeps_start=self.truncation_side == "right",
+        )
+
+    def handling(self) -> core.Handling:
+        return core.Handling(
+            priority=self.priority or 0,
+            stream_interval=self.stream_interval or 1,
+            answer_id=self.request_id,
+            is_flex=self.service_tier == "flex",
+            cache_salt=self.cache_salt,
+            end_user=self.end_user,
+        )
 
     def refuse_contradictions(self) -> None:
         """Raises `InvalidRequest` for fields that contradict or need each other."""
@@ -304,9 +451,7 @@ class GenerationBody(
             encoding=self.encoding(),
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
-            handling=replace(
-                self.handling(), end_user=self.end_user, is_flex=self.service_tier == "flex"
-            ),
+            handling=self.handling(),
             unused=self._with_hosted(unused, is_kept=is_kept),
             sent=sent_parameters(self),
         )

@@ -10,13 +10,7 @@ from pydantic import Discriminator, Field, PlainValidator, Tag
 from vinery_serving.core import field_limits
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import ToolIndex, custom_tool, namespace_tools
-from vinery_serving.protocols.common.parameters import (
-    Description,
-    Identifier,
-    JsonSchemaObject,
-    Limited,
-)
-from vinery_serving.protocols.common.reading import Wire, invalid, refusal
+from vinery_serving.protocols.common import reading
 
 # The descriptions of parameters that chats and Responses have.
 TOOLS: Final = (
@@ -36,12 +30,12 @@ PARALLEL_CALLS: Final = "False allows one call."
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
 
-class WireFunction(Wire):
+class WireFunction(reading.Wire):
     """A function that the model may call."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    description: Description | None = None
-    parameters: JsonSchemaObject | None = None
+    description: reading.Description | None = None
+    parameters: reading.JsonSchemaObject | None = None
     input_schema: None = None  # Anthropic's name of `parameters`
     strict: bool | None = None
 
@@ -49,7 +43,7 @@ class WireFunction(Wire):
         return Tool(self.name, self.description, self.parameters, self.strict)
 
 
-class NestedTool(Wire):
+class NestedTool(reading.Wire):
     """`{"type": "function", "function": {...}}`."""
 
     function: WireFunction
@@ -58,23 +52,23 @@ class NestedTool(Wire):
         return self.function.to_core(path)
 
 
-class HostedTool(Wire):
+class HostedTool(reading.Wire):
     """A tool that OpenAI runs itself, such as `web_search`."""
 
-    type: Identifier
+    type: reading.Identifier
 
 
-class GrammarDefinition(Wire):
-    """A grammar and its language."""
+class GrammarDefinition(reading.Wire):
+    """A grammar and its language. In Responses it is the format, with the type `grammar`."""
 
     syntax: Literal["lark", "regex"]
-    definition: Annotated[str, Limited(field_limits.LARK)]
+    definition: Annotated[str, reading.Limited(field_limits.LARK)]
 
     def to_core(self, path: str) -> TextGrammar:
         return TextGrammar(TextSyntax(self.syntax), self.definition, f"{path}.definition")
 
 
-class FreeText(Wire):
+class FreeText(reading.Wire):
     """`{"type": "text"}`: any text. Grammars have their own classes."""
 
     type: Literal["text", "grammar"]
@@ -83,17 +77,13 @@ class FreeText(Wire):
         return None
 
 
-class NestedGrammar(Wire):
+class NestedGrammar(reading.Wire):
     """`{"type": "grammar", "grammar": {...}}`, the form of chats."""
 
     grammar: GrammarDefinition
 
     def to_core(self, path: str) -> TextGrammar:
         return self.grammar.to_core(f"{path}.grammar")
-
-
-class FlatGrammar(GrammarDefinition):
-    """`{"type": "grammar", "syntax": ..., "definition": ...}`, the form of Responses."""
 
 
 def _format_tag(value: Any) -> str:
@@ -109,16 +99,16 @@ def _format_tag(value: Any) -> str:
 InputFormat = Annotated[
     Annotated[FreeText, Tag("<type=text>")]
     | Annotated[NestedGrammar, Tag("<nested type=grammar>")]
-    | Annotated[FlatGrammar, Tag("<flat type=grammar>")],
+    | Annotated[GrammarDefinition, Tag("<flat type=grammar>")],
     Discriminator(_format_tag),
 ]
 
 
-class CustomTool(Wire):
+class CustomTool(reading.Wire):
     """A tool whose input is a text, in the flat form."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    description: Description | None = None
+    description: reading.Description | None = None
     format: InputFormat | None = None
 
     def to_core(self, path: str) -> Tool:
@@ -126,7 +116,7 @@ class CustomTool(Wire):
         return custom_tool(self.name, self.description, grammar)
 
 
-class NestedCustomTool(Wire):
+class NestedCustomTool(reading.Wire):
     """`{"type": "custom", "custom": {...}}`."""
 
     custom: CustomTool
@@ -160,17 +150,17 @@ NamespaceMember = Annotated[
     Discriminator(_member_tag),
 ]
 NamespaceMembers = Annotated[
-    list[NamespaceMember], Field(fail_fast=True), Limited(field_limits.TOOLS)
+    list[NamespaceMember], Field(fail_fast=True), reading.Limited(field_limits.TOOLS)
 ]
 
 CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
 
 
-class NamespaceTool(Wire):
+class NamespaceTool(reading.Wire):
     """A group of tools. Their calls have the namespace and the tool's name."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    description: Description | None = None
+    description: reading.Description | None = None
     tools: NamespaceMembers
 
     def members(self, path: str) -> tuple[Tool, ...]:
@@ -190,8 +180,10 @@ WireTool = Annotated[
     Annotated[NamespaceTool, Tag("<type=namespace>")] | Annotated[NamespaceMember, Tag("<member>")],
     Discriminator(_tool_tag),
 ]
-WireTools = Annotated[list[WireTool], Field(fail_fast=True), Limited(field_limits.TOOLS)]
-WireFunctions = Annotated[list[WireFunction], Field(fail_fast=True), Limited(field_limits.TOOLS)]
+WireTools = Annotated[list[WireTool], Field(fail_fast=True), reading.Limited(field_limits.TOOLS)]
+WireFunctions = Annotated[
+    list[WireFunction], Field(fail_fast=True), reading.Limited(field_limits.TOOLS)
+]
 
 
 def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
@@ -224,14 +216,14 @@ def refuse_too_much(tools: Sequence[Tool]) -> None:
         (field_limits.TOOLS_CHARS, sum(tool.num_chars for tool in tools)),
     ):
         if size > limit.value:
-            raise refusal("tools", limit.sentence(size))
+            raise reading.refusal("tools", limit.sentence(size))
 
 
 def refuse_hosted(tools: Sequence[WireTool]) -> None:
     """Raises `InvalidRequest` for the first tool that an answer to a chat cannot call."""
     for at, tool in enumerate(tools):
         if isinstance(tool, HostedTool | NamespaceTool):
-            raise refusal(f"tools[{at}].type", "must be function or custom")
+            raise reading.refusal(f"tools[{at}].type", "must be function or custom")
 
 
 def _read_choice(value: Any) -> ToolChoice | None:
@@ -246,7 +238,7 @@ def _read_choice(value: Any) -> ToolChoice | None:
             return _allowed(value, "")
     name = _named(value)
     if name is None:
-        raise invalid("must be none, auto, required or an object that names a tool")
+        raise reading.invalid("must be none, auto, required or an object that names a tool")
     return ToolChoice(ToolMode.NAMED, name)
 
 
@@ -266,16 +258,16 @@ def _allowed(members: Mapping[str, Any], path: str) -> ToolChoice:
     """Read `allowed_tools`, in the nested form of chats or the flat form of Responses."""
     mode, tools = members.get("mode"), members.get("tools")
     if mode not in ("auto", "required"):
-        raise invalid(f"must have a `{path}mode` that is auto or required")
+        raise reading.invalid(f"must have a `{path}mode` that is auto or required")
     if not isinstance(tools, list) or not tools:
-        raise invalid(f"must have `{path}tools`, an array that names at least one tool")
-    Limited(field_limits.ALLOWED_TOOLS).check(tools)
+        raise reading.invalid(f"must have `{path}tools`, an array that names at least one tool")
+    reading.Limited(field_limits.ALLOWED_TOOLS).check(tools)
     named = [_allowed_name(tool, f"{path}tools[{at}]") for at, tool in enumerate(tools)]
     names = tuple(name for name in dict.fromkeys(named) if name is not None)
     if names:
         return ToolChoice(ToolMode(str(mode)), allowed=names)
     if mode == "required":
-        raise invalid(f"must name at least one function or custom tool in `{path}tools`")
+        raise reading.invalid(f"must name at least one function or custom tool in `{path}tools`")
     return ToolChoice(ToolMode.NONE)
 
 
@@ -289,7 +281,7 @@ def _allowed_name(tool: object, path: str) -> str | None:
             return name
         case {"type": str(kind)} if kind not in ("function", "custom"):
             return None
-    raise invalid(f"must name a tool in `{path}`")
+    raise reading.invalid(f"must name a tool in `{path}`")
 
 
 # Also reads the deprecated `function_call`, whose object is `{"name": ...}`.
@@ -309,20 +301,20 @@ def resolve_choice(choice: ToolChoice | None, tools: Sequence[Tool]) -> ToolChoi
         case None:
             return ToolChoice()
         case ToolChoice(mode=ToolMode.REQUIRED) if not tools:
-            raise refusal(
+            raise reading.refusal(
                 "tool_choice",
                 "asks for a tool call, but `tools` has no tool that the model can call",
             )
         case ToolChoice(mode=ToolMode.NAMED, name=str(name)):
             matches = set(ToolIndex(tools).find(name))
             if len(matches) != 1:
-                raise refusal("tool_choice", "names a tool that is not in `tools`")
+                raise reading.refusal("tool_choice", "names a tool that is not in `tools`")
             return ToolChoice(ToolMode.NAMED, matches.pop())
         case ToolChoice(mode=mode, allowed=tuple(names)):
             index = ToolIndex(tools)
             each = [index.find(name) for name in names]
             if not all(each):
-                raise refusal("tool_choice", "allows a tool that is not in `tools`")
+                raise reading.refusal("tool_choice", "allows a tool that is not in `tools`")
             return ToolChoice(mode, allowed=tuple(dict.fromkeys(chain(*each))))
     return choice
 

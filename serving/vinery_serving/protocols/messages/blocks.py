@@ -15,10 +15,15 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.media import MediaKind, MediaPart, MediaSource
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.media import FileData, Filename, Source
-from vinery_serving.protocols.common.messages import OrText
-from vinery_serving.protocols.common.parameters import Identifier, Limited, LimitedJson, Text
-from vinery_serving.protocols.common.reading import Wire, refusal
+from vinery_serving.protocols.common.messages import FileData, Filename, OrText, Source
+from vinery_serving.protocols.common.reading import (
+    Identifier,
+    Limited,
+    LimitedJson,
+    Text,
+    Wire,
+    refusal,
+)
 
 _FAILED: Final = TextPart("Error:")  # the model has no other sign that a tool failed
 

@@ -9,34 +9,25 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from vinery_serving.core import field_limits
+from vinery_serving.core import request as core
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.field_limits import FieldLimit
-from vinery_serving.core.request import (
-    Conversation,
-    GenerationRequest,
-    Grammar,
-    Rendering,
-    Tool,
-    ToolChoice,
-    ToolMode,
-)
-from vinery_serving.core.request import Effort as CoreEffort
 from vinery_serving.protocols.common.decoding import Stop
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import schema_grammar
-from vinery_serving.protocols.common.generation import AnyMetadata, GenerationBody
-from vinery_serving.protocols.common.parameters import (
+from vinery_serving.protocols.common.generation import AnyMetadata, GenerationBody, TemplateFields
+from vinery_serving.protocols.common.reading import (
     EFFORT,
     Args,
     Description,
-    Effort,
     Identifier,
     JsonSchemaObject,
     Limited,
+    Wire,
+    missing,
     parameter,
+    unsupported,
 )
-from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, missing, unsupported
 from vinery_serving.protocols.common.tools import NAME_PATTERN, refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.blocks import TextBlocks, Turns, messages_of, system_messages
 
@@ -56,7 +47,11 @@ Callers = Annotated[
     Limited(field_limits.TOOLS),
 ]
 Examples = Annotated[list[Args], Field(fail_fast=True), Limited(field_limits.TOOLS)]
-_MODES: Final = {"auto": ToolMode.AUTO, "any": ToolMode.REQUIRED, "none": ToolMode.NONE}
+_MODES: Final = {
+    "auto": core.ToolMode.AUTO,
+    "any": core.ToolMode.REQUIRED,
+    "none": core.ToolMode.NONE,
+}
 
 
 class ClientTool(Wire):
@@ -71,8 +66,8 @@ class ClientTool(Wire):
     allowed_callers: Callers | None = None
     input_examples: Examples | None = None
 
-    def to_core(self) -> Tool:
-        return Tool(self.name, self._full_description, self.input_schema, self.strict)
+    def to_core(self) -> core.Tool:
+        return core.Tool(self.name, self._full_description, self.input_schema, self.strict)
 
     @property
     def _full_description(self) -> str | None:
@@ -100,10 +95,10 @@ class Choice(Wire):
             raise missing("must have the `name` of a tool")
         return self
 
-    def to_core(self) -> ToolChoice:
+    def to_core(self) -> core.ToolChoice:
         if self.type == "tool":
-            return ToolChoice(ToolMode.NAMED, self.name)
-        return ToolChoice(_MODES[self.type])
+            return core.ToolChoice(core.ToolMode.NAMED, self.name)
+        return core.ToolChoice(_MODES[self.type])
 
 
 class Thinking(Wire):
@@ -133,7 +128,7 @@ class JsonFormat(Wire):
         is_required=True,
     )
 
-    def grammar(self, path: str) -> Grammar:
+    def grammar(self, path: str) -> core.Grammar:
         """Return the constraint on the answer; `path` is the path of the format."""
         return schema_grammar(self.schema_, f"{path}.schema", is_strict=False)
 
@@ -141,7 +136,7 @@ class JsonFormat(Wire):
 class OutputConfig(Wire):
     """`output_config`."""
 
-    effort: Effort | None = parameter(EFFORT)
+    effort: core.Effort | None = parameter(EFFORT)
     format: JsonFormat | None = parameter("A JSON schema that the answer fits.")
     task_budget: None = parameter("Refused: models of this server do not know budgets of tasks.")
 
@@ -217,12 +212,12 @@ class MessagesBody(TemplateFields, GenerationBody):
     def continues_final_message(self) -> bool:
         return self.messages[-1].role == "assistant" or super().continues_final_message
 
-    def conversation(self) -> Conversation:
+    def conversation(self) -> core.Conversation:
         """Return the prompt. Raises `InvalidRequest` for blocks in a turn of the wrong role, for
         tools that are too many or too long together, and for a choice that they contradict."""
         tools, choice = tuple(tool.to_core() for tool in self.tools or ()), self.tool_choice
         refuse_too_much(tools)
-        return Conversation(
+        return core.Conversation(
             messages=(*system_messages(self.system), *messages_of(self.messages)),
             tools=tools,
             tool_choice=resolve_choice(None if choice is None else choice.to_core(), tools),
@@ -231,13 +226,13 @@ class MessagesBody(TemplateFields, GenerationBody):
             rendering=self._rendering(),
         )
 
-    def grammar(self) -> Grammar | None:
+    def grammar(self) -> core.Grammar | None:
         """Return the constraint on the answer. Raises `InvalidRequest` for two formats."""
         newer = None if self.output_config is None else self.output_config.format
         formats = {"output_config.format": newer, "output_format": self.output_format}
         return self.constraint(others=[form.grammar(at) for at, form in formats.items() if form])
 
-    def with_thinking(self, request: GenerationRequest) -> GenerationRequest:
+    def with_thinking(self, request: core.GenerationRequest) -> core.GenerationRequest:
         thinking = self.thinking
         if thinking is None:
             return request
@@ -248,15 +243,15 @@ class MessagesBody(TemplateFields, GenerationBody):
         stopping = replace(request.stopping, max_reasoning_tokens=thinking.budget_tokens)
         return replace(request, stopping=stopping)
 
-    def _rendering(self) -> Rendering:
+    def _rendering(self) -> core.Rendering:
         effort = self._effort
         rendering = self.rendering(effort)
         if effort is None and not self._has_other_reasoning:
-            return replace(rendering, effort=CoreEffort.NONE)
+            return replace(rendering, effort="none")
         return rendering
 
     @property
-    def _effort(self) -> str | None:
+    def _effort(self) -> core.Effort | None:
         """None: the body has no effort."""
         effort = None if self.output_config is None else self.output_config.effort
         if self.thinking is None:
@@ -267,12 +262,7 @@ class MessagesBody(TemplateFields, GenerationBody):
     @property
     def _has_other_reasoning(self) -> bool:
         """Whether fields of other systems decide about reasoning."""
-        fields = (
-            self.chat_template_kwargs,
-            self.thinking_token_budget,
-            self.reasoning_max_tokens,
-            self.chat_template,
-        )
+        fields = (self.chat_template_kwargs, self.thinking_token_budget, self.chat_template)
         return any(each is not None for each in fields)
 
 

@@ -172,6 +172,7 @@ class MessageTokens(encoding.Answer, kw_only=True):
     input_tokens: int
 
 
+_Counted = events.Progress | events.Completed
 Ending = tuple[str, str | None]  # `stop_reason` and `stop_sequence`
 
 
@@ -275,11 +276,7 @@ class MessagesEncoder(encoding.ItemEncoder[encoding.OpenItem]):
         if self._unsent is None:
             return super()._encode(event)
         started, self._unsent = self._unsent, None
-        known = (
-            event.usage
-            if isinstance(event, events.Progress | events.Completed)
-            else events.TokenCounts()
-        )
+        known = event.usage if isinstance(event, _Counted) else events.NO_TOKENS
         usage = events.TokenCounts(started.num_prompt_tokens, known.num_cached_tokens)
         unfinished = message(self._identity, (), usage)
         start = _framed(MessageEvent(type="message_start", message=unfinished)) + PING
@@ -289,9 +286,7 @@ class MessagesEncoder(encoding.ItemEncoder[encoding.OpenItem]):
         self._unsent = event
         return b""
 
-    def _begin(
-        self, event: events.TextDelta | events.ReasoningDelta | events.ToolCallStarted
-    ) -> bytes:
+    def _begin(self, event: encoding.Begin) -> bytes:
         block: AnswerBlock
         match event:
             case events.TextDelta():
@@ -311,11 +306,7 @@ class MessagesEncoder(encoding.ItemEncoder[encoding.OpenItem]):
         self._open = encoding.OpenItem(event, delta)
         return _framed(MessageEvent(type="content_block_start", index=index, content_block=block))
 
-    def _delta(
-        self,
-        item: encoding.OpenItem,
-        event: events.TextDelta | events.ReasoningDelta | events.ToolCallDelta,
-    ) -> bytes:
+    def _delta(self, item: encoding.OpenItem, event: encoding.More) -> bytes:
         return item.delta_open + encoding.json_text(event.text) + b"}}\n\n"
 
     def _close(self) -> bytes:
@@ -348,7 +339,7 @@ def parse(
     body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> MessagesExchange:
     """Read the body of a Messages request, which is never stored. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.MESSAGES, MessagesBody, body, dialect)
+    wire, unused = read_body(Endpoint.MESSAGES, MessagesBody, body)
     return MessagesExchange(_request(wire, dialect, unused), wire.is_obfuscated)
 
 
@@ -384,7 +375,7 @@ class MessagesExchange:
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
     """Read the body of `POST messages/count_tokens`: a Messages request whose `max_tokens` may be
     absent. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.MESSAGES, CountBody, body, dialect)
+    wire, unused = read_body(Endpoint.MESSAGES, CountBody, body)
     return _request(wire, dialect, unused)
 
 

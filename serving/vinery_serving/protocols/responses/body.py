@@ -10,21 +10,10 @@ from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.memory import Needs
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
-from vinery_serving.protocols.common.generation import GenerationBody, Metadata
-from vinery_serving.protocols.common.parameters import (
-    EFFORT,
-    NO_LIMIT,
-    Effort,
-    Identifier,
-    Limited,
-    Text,
-    TopLogprobs,
-    parameter,
-)
-from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refusal
+from vinery_serving.protocols.common.generation import GenerationBody, Metadata, TemplateFields
 from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.input import (
     CompactionItem,
@@ -44,7 +33,7 @@ Includable = Literal[
     "computer_call_output.output.image_url", "code_interpreter_call.outputs",
 ]  # fmt: skip
 INCLUDABLE: Final = frozenset(get_args(Includable))
-Include = Annotated[list[Includable], Field(fail_fast=True), Limited(field_limits.INCLUDE)]
+Include = Annotated[list[Includable], Field(fail_fast=True), reading.Limited(field_limits.INCLUDE)]
 
 
 def _conversation_id(value: object) -> object:
@@ -52,7 +41,7 @@ def _conversation_id(value: object) -> object:
 
 
 ConversationId = Annotated[
-    Identifier,
+    reading.Identifier,
     BeforeValidator(
         _conversation_id,
         json_schema_input_type=str | Annotated[dict[str, Any], Field(description="With its `id`.")],
@@ -60,34 +49,34 @@ ConversationId = Annotated[
 ]
 
 
-class ContextManagement(Wire):
+class ContextManagement(reading.Wire):
     type: Literal["compaction"]
     compact_threshold: Annotated[int, Field(ge=1000)] | None = None
 
 
-class ReasoningOptions(Wire):
+class ReasoningOptions(reading.Wire):
     """`reasoning`."""
 
-    effort: Effort | None = parameter(EFFORT)
-    summary: Summary | None = parameter(
+    effort: request.Effort | None = reading.parameter(reading.EFFORT)
+    summary: Summary | None = reading.parameter(
         "The answer has the whole reasoning, whichever summary is asked for."
     )
-    generate_summary: Summary | None = parameter("The deprecated name of `summary`.")
-    context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
+    generate_summary: Summary | None = reading.parameter("The deprecated name of `summary`.")
+    context: Literal["auto", "current_turn", "all_turns"] | None = reading.parameter(
         "Which earlier reasoning the template gets. The template selects what to show."
     )
-    mode: Literal["standard"] | None = parameter(
+    mode: Literal["standard"] | None = reading.parameter(
         "Only `standard`; `pro` is refused, because the served models have one reasoning mode."
     )
 
 
-class TextOptions(Wire):
+class TextOptions(reading.Wire):
     """`text`."""
 
-    format: TextFormat | None = parameter(
+    format: TextFormat | None = reading.parameter(
         "The format of the answer: the `response_format` of chats without the inner object."
     )
-    verbosity: Literal["low", "medium", "high"] | None = parameter(
+    verbosity: Literal["low", "medium", "high"] | None = reading.parameter(
         "Repeated. The served models have no such setting.", changes_nothing=True
     )
 
@@ -95,54 +84,54 @@ class TextOptions(Wire):
 class ResponsesBody(TemplateFields, GenerationBody):
     """The parameters of Responses."""
 
-    input: Input | None = parameter(
+    input: Input | None = reading.parameter(
         "A text, or items: messages, reasoning, tool calls and their outputs."
     )
-    instructions: Text | None = parameter("A system message before all others.")
-    previous_response_id: Identifier | None = parameter(
+    instructions: reading.Text | None = reading.parameter("A system message before all others.")
+    previous_response_id: reading.Identifier | None = reading.parameter(
         "A stored response, whose conversation comes before `input`. Its `instructions` do not."
     )
-    conversation: ConversationId | None = parameter(
+    conversation: ConversationId | None = reading.parameter(
         "A stored conversation, as its id or an object with its `id`. Its items come before "
         "`input`, and the items of this request and of its answer are added to it."
     )
-    background: bool | None = parameter(
+    background: bool | None = reading.parameter(
         "True answers at once with a queued response, which is read, streamed and cancelled by its "
         "id."
     )
-    tools: wire_tools.WireTools | None = parameter(wire_tools.TOOLS)
-    tool_choice: wire_tools.WireToolChoice = parameter(wire_tools.TOOL_CHOICE)
-    parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
-    reasoning: ReasoningOptions | None = parameter(
+    tools: wire_tools.WireTools | None = reading.parameter(wire_tools.TOOLS)
+    tool_choice: wire_tools.WireToolChoice = reading.parameter(wire_tools.TOOL_CHOICE)
+    parallel_tool_calls: bool | None = reading.parameter(wire_tools.PARALLEL_CALLS)
+    reasoning: ReasoningOptions | None = reading.parameter(
         "How to reason, and how to return the reasoning."
     )
-    text: TextOptions | None = parameter("The format of the answer.")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
-    include: Include | None = parameter(
+    text: TextOptions | None = reading.parameter("The format of the answer.")
+    response_format: ResponseFormat | None = reading.parameter(RESPONSE_FORMAT)
+    include: Include | None = reading.parameter(
         "`message.output_text.logprobs` and `reasoning.encrypted_content` add members to the "
         "answer. The values about hosted tools have no effect."
     )
-    max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
+    max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
         "Repeated. A limit for hosted tools, which this server does not have.", changes_nothing=True
     )
-    logprobs: bool | None = parameter(
+    logprobs: bool | None = reading.parameter(
         "Returns the log-probability of each token of the answer, as OVMS and `include` do."
     )
-    top_logprobs: TopLogprobs | None = parameter(
+    top_logprobs: reading.TopLogprobs | None = reading.parameter(
         "The number of alternatives for each token, from 0 to 20."
     )
-    truncation: Literal["auto", "disabled"] | None = parameter(
+    truncation: Literal["auto", "disabled"] | None = reading.parameter(
         "`auto` leaves out the oldest messages until the prompt fits into the context; "
         "`disabled` refuses a longer prompt."
     )
     context_management: (
         Annotated[list[ContextManagement], Field(fail_fast=True, max_length=1)] | None
-    ) = parameter(
+    ) = reading.parameter(
         "At most one entry of the type `compaction`. A prompt of more than `compact_threshold` "
         "tokens (at least 1000), or one that does not fit into the context with its answer, is "
         "summarized before the answer, by the same model."
     )
-    metadata: Metadata | None = parameter(
+    metadata: Metadata | None = reading.parameter(
         "The answer repeats it; at most 16 pairs.", changes_nothing=True
     )
 
@@ -160,23 +149,23 @@ class ResponsesBody(TemplateFields, GenerationBody):
     def refuse_contradictions(self) -> None:
         super().refuse_contradictions()
         if self.stream and (self.n or 1) > 1:
-            raise refusal("n", "must be 1 if `stream` is true")
+            raise reading.refusal("n", "must be 1 if `stream` is true")
 
     def refuse_background(self, *, is_kept: bool) -> None:
         """Raises `InvalidRequest` for a response of the background that cannot be stored."""
         if self.background and not is_kept:
-            raise refusal(
+            raise reading.refusal(
                 "background",
                 "needs a response that is stored: leave out `store: false` and `request_id`, and "
                 "use a key of a project that stores responses",
             )
         if self.background and (self.n or 1) > 1:
-            raise refusal("n", "must be 1 beside `background`")
+            raise reading.refusal("n", "must be 1 beside `background`")
 
     def needs(self) -> Needs | None:
         """Return what must be recalled. Raises `InvalidRequest` for two kinds of history."""
         if self.previous_response_id is not None and self.conversation is not None:
-            raise refusal(
+            raise reading.refusal(
                 "previous_response_id", "and `conversation` exclude each other. Send one of them"
             )
         items = self.input or ()
@@ -199,11 +188,13 @@ class ResponsesBody(TemplateFields, GenerationBody):
         *others, last = self.input or (None,)
         for at, each in enumerate(others):
             if isinstance(each, CompactionTrigger):
-                raise refusal(f"input[{at}]", "must be the last item: it compacts all before it")
+                raise reading.refusal(
+                    f"input[{at}]", "must be the last item: it compacts all before it"
+                )
         if not isinstance(last, CompactionTrigger):
             return self, False
         if not others and self.previous_response_id is None and self.conversation is None:
-            raise refusal("input[0]", "has nothing before it that could be compacted")
+            raise reading.refusal("input[0]", "has nothing before it that could be compacted")
         return self.model_copy(update={"input": others}), True
 
     def keeps(self, dialect: Dialect) -> bool:
@@ -246,16 +237,21 @@ class ResponsesBody(TemplateFields, GenerationBody):
         )
 
 
+# The members that an answer repeats as they were sent, null or not.
+_REPEATED: Final = (
+    "instructions", "max_tool_calls", "previous_response_id", "temperature", "top_p",
+    "presence_penalty", "frequency_penalty", "user", "safety_identifier", "prompt_cache_key",
+)  # fmt: skip
+
+
 def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -> objects.Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
     reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
     echoed: dict[str, Any] = {
-        "instructions": wire.instructions,
-        "max_output_tokens": None if limit == NO_LIMIT else limit,
-        "max_tool_calls": wire.max_tool_calls,
-        "previous_response_id": wire.previous_response_id,
+        **{name: getattr(wire, name) for name in _REPEATED},
+        "max_output_tokens": None if limit == reading.NO_LIMIT else limit,
         "tools": [
             _tool(tool) for tool in wire.tools or () if not isinstance(tool, wire_tools.HostedTool)
         ],
@@ -271,19 +267,12 @@ def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -
             "format": _format(text.format or wire.response_format),
             "verbosity": text.verbosity or "medium",
         },
-        "temperature": wire.temperature,
-        "top_p": wire.top_p,
-        "presence_penalty": wire.presence_penalty,
-        "frequency_penalty": wire.frequency_penalty,
         "top_logprobs": wire.top_logprobs or 0,
         "truncation": wire.truncation or "disabled",
         "service_tier": "flex" if wire.background or wire.service_tier == "flex" else "default",
         "store": is_kept,
         "background": wire.background is True,
         "metadata": wire.metadata or {},
-        "user": wire.user,
-        "safety_identifier": wire.safety_identifier,
-        "prompt_cache_key": wire.prompt_cache_key,
         "prompt_cache_retention": "in_memory" if retention == "in-memory" else retention,
     }
     if wire.prompt_cache_options is not None:

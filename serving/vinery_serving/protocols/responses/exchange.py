@@ -1,30 +1,19 @@
-"""Responses: the parsed request, the two encodings of its answer, and `input_tokens`."""
+"""Responses: the parsed request, the encodings of its answer, `input_tokens`, and stored items."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+import msgspec
 from msgspec import Raw
+from pydantic import TypeAdapter
 
+from vinery_serving.core import events
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.errors import MissingParameter, ServingError
-from vinery_serving.core.events import (
-    Compacted,
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    OfChoice,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    Token,
-    ToolCallDelta,
-    ToolCallStarted,
-)
+from vinery_serving.core.errors import InvalidRequest, MissingParameter, ServingError
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, Needs, Recalled, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, ToolCall
@@ -32,11 +21,20 @@ from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, Result, TextItem
 from vinery_serving.protocols.common import encoding
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.logprobs import content_logprobs
+from vinery_serving.protocols.common.encoding import content_logprobs
+from vinery_serving.protocols.common.messages import PlainMessage
 from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.responses import objects as forms
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
-from vinery_serving.protocols.responses.memory import joined, memory_items, user_items, with_id
+from vinery_serving.protocols.responses.input import (
+    BuiltInOutput,
+    CallOutput,
+    CompactionItem,
+    InputItem,
+    ItemReference,
+    ReplayedCall,
+    Summary,
+)
 
 
 @dataclass(slots=True)
@@ -48,16 +46,16 @@ class _OpenItem(encoding.OpenItem):
     index: int
     position: forms.Members
     texts: list[str] = field(default_factory=list)
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[events.Token] = field(default_factory=list)
 
     def core(self) -> CoreItem:
         text, begun = "".join(self.texts), self.begun_by
         match begun:
-            case TextDelta():
+            case events.TextDelta():
                 return TextItem(text, tuple(self.tokens))
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 return ReasoningItem(text)
-            case ToolCallStarted():
+            case events.ToolCallStarted():
                 return ToolCall(begun.id, begun.name, text, begun.is_custom)
 
     def event(self, name: str, /, **members: Any) -> forms.ResponseEvent:
@@ -65,9 +63,9 @@ class _OpenItem(encoding.OpenItem):
 
     def opening(self) -> Iterable[forms.ResponseEvent]:
         match self.begun_by:
-            case TextDelta():
+            case events.TextDelta():
                 yield self.event("content_part.added", part=forms.text_part(""))
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 yield self.event("reasoning_summary_part.added", part=forms.SummaryText(text=""))
 
     def closing(self, item: forms.Item) -> Iterable[forms.ResponseEvent]:
@@ -103,10 +101,10 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
         self._cuts: list[forms.Cause] = []
         self._is_in_progress = True
 
-    def _encode(self, event: Event) -> bytes:
-        if not self._is_in_progress and isinstance(event, OfChoice | Compacted):
+    def _encode(self, event: events.Event) -> bytes:
+        if not self._is_in_progress and isinstance(event, events.OfChoice | events.Compacted):
             return self._progress() + self._encode(event)
-        if not isinstance(event, Compacted):
+        if not isinstance(event, events.Compacted):
             return super()._encode(event)
         item = self._objects.compaction(event.content)
         if not event.content:
@@ -118,7 +116,7 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
             forms.ResponseEvent(type=kind, output_index=0, item=item) for kind in kinds
         )
 
-    def _start(self, event: Started) -> bytes:
+    def _start(self, event: events.Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
         if self._objects.echo["background"]:
             queued = self._objects.queued()
@@ -132,7 +130,7 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
         self._is_in_progress = True
         return self._state("response.in_progress", self._objects.started())
 
-    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+    def _begin(self, event: encoding.Begin) -> bytes:
         index, close = len(self._items), b',"sequence_number":'
         opened = self._open = _OpenItem(event, b"", close, index, {})
         item = self._objects.item(index, opened.core(), forms.IN_PROGRESS, is_empty=True)
@@ -158,9 +156,9 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
         )
         return self._frame(added) + self._frames(opened.opening())
 
-    def _delta(self, item: _OpenItem, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes:
+    def _delta(self, item: _OpenItem, event: encoding.More) -> bytes:
         item.texts.append(event.text)
-        if isinstance(event, TextDelta) and event.tokens:
+        if isinstance(event, events.TextDelta) and event.tokens:
             item.tokens += event.tokens
             logprobs = content_logprobs(event.tokens)
             return self._frame(item.event("output_text.delta", delta=event.text, logprobs=logprobs))
@@ -176,20 +174,20 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
         self._items.append(item)
         return self._frames(opened.closing(item))
 
-    def _finish(self, event: Finished) -> bytes:
-        if event.reason is not FinishReason.LENGTH:
+    def _finish(self, event: events.Finished) -> bytes:
+        if event.reason is not events.FinishReason.LENGTH:
             return self._close()
         self._cuts.append(event.cause)
         return self._close(forms.INCOMPLETE)
 
-    def _complete(self, event: Completed) -> bytes:
+    def _complete(self, event: events.Completed) -> bytes:
         response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
         response.store &= event.is_kept
         return self._state(f"response.{response.status}", response) + encoding.DONE
 
     def _fail(self, error: ServingError) -> bytes:
         # Clients ignore events before the one that creates the response.
-        start = self._start(Started()) if self._sequence_number == 0 else b""
+        start = self._start(events.Started()) if self._sequence_number == 0 else b""
         flat = forms.ResponseEvent(
             type="error", code=error.code, message=error.message, param=error.param
         )
@@ -202,8 +200,8 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
     def _state(self, name: str, response: forms.Response) -> bytes:
         return self._frame(forms.ResponseEvent(type=name, response=response))
 
-    def _frames(self, events: Iterable[forms.ResponseEvent]) -> bytes:
-        return b"".join(map(self._frame, events))
+    def _frames(self, several: Iterable[forms.ResponseEvent]) -> bytes:
+        return b"".join(map(self._frame, several))
 
     def _frame(self, event: forms.ResponseEvent) -> bytes:
         event.sequence_number = self._sequence_number
@@ -230,7 +228,7 @@ def parse(
 ) -> ResponsesExchange | Unrecalled:
     """Read the body of a Responses request, or that of `responses/compact`, whose `input` may be
     absent beside a stored conversation. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
+    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     wire, is_triggered = wire.without_trigger()
     if wire.input is None and not (is_compact and wire.needs()):
         raise MissingParameter("`input` is required.", param="input")
@@ -324,7 +322,7 @@ class ResponsesExchange:
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
-        cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
+        cuts = [each.cause for each in choices if each.finish_reason is events.FinishReason.LENGTH]
         objects = self._objects(identity).with_sampling(result.sampling)
         items = objects.items(choices, result.compaction)
         response = objects.finished(items, result.usage, result.completed_at, cuts=cuts)
@@ -353,7 +351,7 @@ def parse_count(
 ) -> GenerationRequest | Unrecalled:
     """Read the body of `POST responses/input_tokens`: a Responses request whose `input` may be
     absent beside `instructions`. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
+    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     wire, _ = wire.without_trigger()
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
@@ -366,3 +364,150 @@ def parse_count(
 
 def count_body(num_tokens: int) -> bytes:
     return encoding.json_bytes(forms.InputTokens(input_tokens=num_tokens))
+
+
+# -- Stored items
+
+_ITEM: Final[TypeAdapter[InputItem]] = TypeAdapter(InputItem)
+# The prefix of an item's id, by the type of the item.
+_PREFIXES: Final[Mapping[str, str]] = {
+    "message": "msg_",
+    "reasoning": "rs_",
+    "function_call": "fc_",
+    "function_call_output": "fco_",
+    "custom_tool_call": "ctc_",
+    "custom_tool_call_output": "ctco_",
+    "compaction": "cmp_",
+}
+
+
+class _Input(msgspec.Struct):
+    input: Any = None
+
+
+def memory_items(body: bytes) -> tuple[MemoryItem, ...]:
+    """Return the items of a valid body as they are stored and shown: without ids, with the members
+    that clients require. A trigger is not stored."""
+    given = msgspec.json.decode(body, type=_Input).input
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given or ()
+    return tuple(memory_item(x) for x in items if x.get("type") != "compaction_trigger")
+
+
+def memory_item(sent: Mapping[str, Any]) -> MemoryItem:
+    kind = sent.get("type") or ("message" if "role" in sent else "item_reference")
+    if kind == "item_reference":
+        return MemoryItem(str(sent["id"]), kind)
+    item = {name: value for name, value in sent.items() if name != "id"}
+    item["type"] = kind
+    if kind not in ("reasoning", "compaction"):
+        item["status"] = item.get("status") or "completed"
+    if kind == "message":
+        content = item.get("content")
+        if not isinstance(content, list):
+            kind_of_text = "output_text" if item["role"] == "assistant" else "input_text"
+            content = [{"type": kind_of_text, "text": content or ""}]
+        item["content"] = list(map(_complete, content))
+    return MemoryItem("", kind, msgspec.json.encode(item))
+
+
+def _complete(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return {"type": "input_text", "text": str(part)}
+    match part.get("type"):
+        case "output_text":
+            return {"annotations": [], "logprobs": [], **part}
+        case "input_image":
+            return {"detail": "auto", **part}
+    return part
+
+
+def with_id(item: MemoryItem, token: str, index: int) -> MemoryItem:
+    """Give a new item its id, which its payload names first."""
+    if not item.payload or item.id:
+        return item
+    new = f"{_PREFIXES.get(item.kind, 'item_')}{token}i{index:02x}"
+    return MemoryItem(new, item.kind, b'{"id":%b,%b' % (msgspec.json.encode(new), item.payload[1:]))
+
+
+def joined(
+    own: Sequence[InputItem], recalled: Recalled, compaction: bytes = b""
+) -> list[InputItem | Summary]:
+    """Return the recalled items, and then the request's own with what they refer to, or what a
+    compaction among them has left, or `compaction` of all. Raises `InvalidRequest` for calls
+    without outputs, and outputs without calls."""
+    items: list[InputItem | Summary] = []
+    for at, each in enumerate((*map(_read, recalled.items), *own), -len(recalled.items)):
+        item = _referred(each, at, recalled) if isinstance(each, ItemReference) else each
+        if isinstance(item, CompactionItem):
+            _unfold(recalled.opened[item.encrypted_content], items)
+        else:
+            items.append(item)
+    if compaction:
+        _unfold(compaction, items)
+    _check_calls(items)
+    return items
+
+
+def _read(item: MemoryItem) -> InputItem:
+    return _ITEM.validate_python(msgspec.json.decode(item.payload))
+
+
+class Compaction(msgspec.Struct):
+    """The content of a compaction item. `kept` are messages of the user that the summary does not
+    replace; None: they stand beside the item, which replaces nothing."""
+
+    summary: str
+    kept: list[dict[str, Any]] | None = None
+
+
+def _unfold(compaction: bytes, items: list[InputItem | Summary]) -> None:
+    """Replace the items before a compaction: instructions stay."""
+    made = msgspec.json.decode(compaction, type=Compaction)
+    if made.kept is not None:
+        items[:] = [x for x in items if isinstance(x, PlainMessage) and x.role != "user"]
+    items += [Summary(made.summary), *map(_ITEM.validate_python, made.kept or ())]
+
+
+def user_items(body: bytes, recalled: Recalled) -> tuple[MemoryItem, ...]:
+    """Return the messages of the user in the prompt of a valid body, without ids."""
+    found: list[MemoryItem] = []
+    for each in (*recalled.items, *memory_items(body)):
+        item = msgspec.json.decode(recalled.referred.get(each.id, each).payload)
+        if item["type"] == "compaction":
+            made = msgspec.json.decode(recalled.opened[item["encrypted_content"]], type=Compaction)
+            found = found if made.kept is None else list(map(memory_item, made.kept))
+        elif item.get("role") == "user":
+            found.append(memory_item(item))
+    return tuple(found)
+
+
+def _referred(reference: ItemReference, at: int, recalled: Recalled) -> InputItem:
+    found = recalled.referred.get(reference.id)
+    if found is None:
+        raise InvalidRequest(
+            f"Item with id '{reference.id[:128]}' not found. Items are not persisted when `store` "
+            "is set to false. Try again with `store` set to true, or remove this item from your "
+            "input.",
+            param=f"input[{at}].id",
+        )
+    return _read(found)
+
+
+def _check_calls(items: Sequence[InputItem | Summary]) -> None:
+    calls = [each.known_id for each in items if isinstance(each, ReplayedCall)]
+    called, answered = set(calls), dict[str, None]()
+    for each in items:
+        match each:
+            case CallOutput(call_id=id_) | BuiltInOutput(known_id=id_):
+                answered[id_] = None
+    for id_ in answered:
+        if id_ not in called:
+            raise InvalidRequest(
+                f"No tool call found for function call output with call_id {id_[:128]}.",
+                param="input",
+            )
+    for id_ in calls:
+        if id_ not in answered:
+            raise InvalidRequest(
+                f"No tool output found for function call {id_[:128]}.", param="input"
+            )

@@ -26,6 +26,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.errors import cited
 from vinery_serving.core.request import Message, Role, TextPart, ToolCall, joined_questions
 from vinery_serving.core.tools import qualified_name
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.messages import (
     Content,
@@ -35,15 +36,6 @@ from vinery_serving.protocols.common.messages import (
     content_parts,
     unpack_reasoning,
 )
-from vinery_serving.protocols.common.parameters import (
-    TEXT_LIMIT,
-    AnyObject,
-    Identifier,
-    Limited,
-    LimitedJson,
-    Text,
-)
-from vinery_serving.protocols.common.reading import Wire, invalid, missing, unsupported
 
 _BEFORE_SUMMARY = "A summary of the conversation so far:\n\n"
 
@@ -59,26 +51,26 @@ _NOT_SUPPORTED = (
     "outputs"
 )
 
-_ANY_JSON = LimitedJson((field_limits.TEXT,))
+_ANY_JSON = reading.LimitedJson((field_limits.TEXT,))
 AnyJson = Annotated[Any, _ANY_JSON]
 AnyList = Annotated[list[Any], _ANY_JSON]
 Texts = Annotated[list[str], Field(fail_fast=True), _ANY_JSON]
 
 
-class ReplayedCall(Wire):
+class ReplayedCall(reading.Wire):
     """An earlier call, whose output is another item."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["call_id"]}, {"required": ["id"]}]}
     )
 
-    call_id: Identifier | None = None
-    id: Identifier | None = None
+    call_id: reading.Identifier | None = None
+    id: reading.Identifier | None = None
 
     @model_validator(mode="after")
     def _has_an_id(self) -> ReplayedCall:
         if self.call_id is None and self.id is None:
-            raise missing("must have a `call_id`")
+            raise reading.missing("must have a `call_id`")
         return self
 
     @abstractmethod
@@ -94,7 +86,7 @@ class ReplayedCall(Wire):
 class NamedCall(ReplayedCall):
     """A call of a tool that the client named, perhaps in a namespace."""
 
-    namespace: Identifier | None = None
+    namespace: reading.Identifier | None = None
 
     @abstractmethod
     def to_core(self, call_id: str) -> ToolCall: ...
@@ -116,30 +108,30 @@ class BuiltInCall(ReplayedCall):
     """`local_shell_call`, `shell_call` and `apply_patch_call`: the client runs these tools."""
 
     type: str
-    action: AnyObject | None = None
-    operation: AnyObject | None = None
+    action: reading.AnyObject | None = None
+    operation: reading.AnyObject | None = None
 
     def to_call(self) -> ToolCall:
         arguments = self.action or self.operation or {}
         return ToolCall(self.known_id, self.type.removesuffix("_call"), _json(arguments))
 
 
-class CallOutput(Wire):
+class CallOutput(reading.Wire):
     """`function_call_output` and `custom_tool_call_output`."""
 
-    call_id: Identifier
+    call_id: reading.Identifier
     output: Content
 
     def to_core(self) -> Message:
         return Message(Role.TOOL, content_parts(self.output, "output"), tool_call_id=self.call_id)
 
 
-class BuiltInOutput(Wire):
+class BuiltInOutput(reading.Wire):
     """The output of a `BuiltInCall`. That of `local_shell_call` has the call's id as `id`."""
 
-    call_id: Identifier | None = None
-    id: Identifier | None = None
-    status: Identifier | None = None
+    call_id: reading.Identifier | None = None
+    id: reading.Identifier | None = None
+    status: reading.Identifier | None = None
     output: AnyJson = None
 
     @property
@@ -150,22 +142,22 @@ class BuiltInOutput(Wire):
         return _tool_message(self.known_id, _text(self.output) or self.status or "completed")
 
 
-class HostedCall(Wire):
+class HostedCall(reading.Wire):
     """A call of a tool that OpenAI or an MCP server runs, with its output in the same item:
     `web_search_call`, `file_search_call`, `code_interpreter_call` and `mcp_call`."""
 
     type: str
-    id: Identifier | None = None
-    status: Identifier | None = None
+    id: reading.Identifier | None = None
+    status: reading.Identifier | None = None
     # The arguments of each kind of call.
-    name: Identifier | None = None
-    arguments: Annotated[str, Limited(field_limits.ARGUMENTS)] | None = None
-    action: AnyObject | None = None
+    name: reading.Identifier | None = None
+    arguments: Annotated[str, reading.Limited(field_limits.ARGUMENTS)] | None = None
+    action: reading.AnyObject | None = None
     queries: Texts | None = None
-    code: Text | None = None
+    code: reading.Text | None = None
     # The outputs. An `error` replaces the output.
     error: AnyJson = None
-    output: Text | None = None
+    output: reading.Text | None = None
     results: AnyList | None = None
     outputs: AnyList | None = None
 
@@ -191,22 +183,24 @@ class HostedCall(Wire):
         return _tool_message(self._known_id, text or self.status or "completed")
 
 
-class ReasoningText(Wire):
+class ReasoningText(reading.Wire):
     """A part of a reasoning item."""
 
-    text: Text
+    text: reading.Text
 
 
-ReasoningTexts = Annotated[list[ReasoningText], Field(fail_fast=True), Limited(field_limits.PARTS)]
+ReasoningTexts = Annotated[
+    list[ReasoningText], Field(fail_fast=True), reading.Limited(field_limits.PARTS)
+]
 
 
-class Reasoning(Wire):
+class Reasoning(reading.Wire):
     """Earlier reasoning. An item without readable text is left out."""
 
     summary: ReasoningTexts | None = None
     content: ReasoningTexts | None = None
     # Only content that this server wrote is readable.
-    encrypted_content: Annotated[Text, AfterValidator(unpack_reasoning)] | None = None
+    encrypted_content: Annotated[reading.Text, AfterValidator(unpack_reasoning)] | None = None
 
     @property
     def text(self) -> str:
@@ -217,20 +211,20 @@ class Reasoning(Wire):
         return self.encrypted_content or ""
 
 
-class ItemReference(Wire):
+class ItemReference(reading.Wire):
     """`item_reference`: a stored item, which takes its place before the prompt is written."""
 
-    id: Identifier
+    id: reading.Identifier
 
 
-class CompactionItem(Wire):
+class CompactionItem(reading.Wire):
     """`compaction`: takes the place of earlier items. The server opens it before the prompt is
     written."""
 
-    encrypted_content: Text
+    encrypted_content: reading.Text
 
 
-class CompactionTrigger(Wire):
+class CompactionTrigger(reading.Wire):
     """`compaction_trigger`: asks for a compaction of all before it, instead of an answer."""
 
 
@@ -244,7 +238,7 @@ class Summary:
         return Message(Role.USER, (TextPart(_BEFORE_SUMMARY + self.text),), stays=True)
 
 
-class OtherItem(Wire):
+class OtherItem(reading.Wire):
     """Never valid. The error explains which items are supported."""
 
     @model_validator(mode="before")
@@ -252,9 +246,9 @@ class OtherItem(Wire):
     def _refuse(cls, value: dict[str, Any]) -> None:
         kind = value.get("type")
         if not isinstance(kind, str):
-            raise missing("must have a `role` or a known `type`")
+            raise reading.missing("must have a `role` or a known `type`")
         why = _NO_TEXT.get(kind, _NOT_SUPPORTED)
-        raise unsupported(f"is of type {cited(kind[:64])}, which {why}")
+        raise reading.unsupported(f"is of type {cited(kind[:64])}, which {why}")
 
 
 def _tag(value: Any) -> str:
@@ -303,21 +297,21 @@ _TAGS = frozenset(kind.__metadata__[-1].tag for kind in get_args(get_args(InputI
 
 def _as_items(value: object) -> object:
     if isinstance(value, str) and value:
-        return [{"role": "user", "content": TEXT_LIMIT.check(value)}]
+        return [{"role": "user", "content": reading.TEXT_LIMIT.check(value)}]
     if isinstance(value, str | list) and not value:
-        raise invalid("must not be empty")
+        raise reading.invalid("must not be empty")
     if not isinstance(value, list):
-        raise invalid("must be a string or an array of items")
+        raise reading.invalid("must be a string or an array of items")
     return value
 
 
-_Text = Annotated[str, Field(min_length=1), Limited(field_limits.TEXT)]
+_Text = Annotated[str, Field(min_length=1), reading.Limited(field_limits.TEXT)]
 _Items = Annotated[list[InputItem], Field(min_length=1)]
 Input = Annotated[
     list[InputItem],
     Field(fail_fast=True),
     BeforeValidator(_as_items, json_schema_input_type=_Text | _Items),
-    Limited(field_limits.INPUT_ITEMS),
+    reading.Limited(field_limits.INPUT_ITEMS),
 ]
 
 

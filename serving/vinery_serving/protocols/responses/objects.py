@@ -15,8 +15,7 @@ from vinery_serving.core.request import Sampling, Tool, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.protocols.common.chunks import OutputDetails, output_details
-from vinery_serving.protocols.common.encoding import Answer, one_of
-from vinery_serving.protocols.common.logprobs import TokenLogprob, content_logprobs
+from vinery_serving.protocols.common.encoding import Answer, TokenLogprob, content_logprobs, one_of
 from vinery_serving.protocols.common.messages import pack_reasoning
 
 Members = Mapping[str, Any]
