@@ -16,7 +16,6 @@ from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import CURRENCIES, LIMITS, MODEL_WEIGHTS, QUOTAS
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
-from vinery_platform.cli.period import period
 from vinery_platform.cli.resource import (
     FINDERS,
     Option,
@@ -37,6 +36,7 @@ from vinery_platform.cli.shape import (
     add_command,
     add_switch,
     failing_on,
+    period,
     print_note,
     subcommands,
 )

@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from vinery_platform.cli.period import period
-from vinery_platform.cli.shape import Failure, add_number, add_switch
+from vinery_platform.cli.shape import Failure, add_number, add_switch, period
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.file import engine_name, log_paths, process_of
 from vinery_serving.processes.logs.lines import LEVELS, LogEntry, time_text

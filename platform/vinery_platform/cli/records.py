@@ -19,7 +19,6 @@ from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, forget, read_items
 from vinery_accounts.usage import export
-from vinery_platform.cli.period import DAY
 from vinery_platform.cli.resource import (
     Option,
     RowCommands,
@@ -35,6 +34,7 @@ from vinery_platform.cli.resource import (
     webhook_of,
 )
 from vinery_platform.cli.shape import (
+    DAY,
     Failure,
     add_command,
     add_file,

@@ -20,15 +20,17 @@ from vinery_accounts.access import audit
 from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
 from vinery_accounts.resources.base import EVERYTHING, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, VisibleRelatedField
-from vinery_platform.cli.period import add_period, period, period_of
 from vinery_platform.cli.shape import (
     Commands,
     Failure,
     add_command,
     add_json,
     add_number,
+    add_period,
     as_help,
     description_of,
+    period,
+    period_of,
     print_line,
     print_note,
     print_rows,

@@ -17,7 +17,6 @@ from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.verify import verify
-from vinery_platform.cli.period import add_period, period_of
 from vinery_platform.cli.resource import FINDERS, ids_of, metavar_of
 from vinery_platform.cli.shape import (
     Failure,
@@ -25,8 +24,10 @@ from vinery_platform.cli.shape import (
     add_file,
     add_json,
     add_number,
+    add_period,
     add_switch,
     json_of,
+    period_of,
     subcommands,
     table,
     write_file,

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from vinery_accounts.base.names import escaped
-from vinery_platform.cli.greeting import command_words
-from vinery_platform.cli.ready import health, local_url
+from vinery_platform.cli.ready import command_words, health, local_url
 from vinery_platform.cli.shape import Failure, add_number, add_switch, print_line
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials

@@ -47,7 +47,6 @@ class Home:
         self.models = path / "models"  # pulled models, by repository and commit
         self.environments = path / "environments"  # Python packages that convert checkpoints
         self.logs = path / "logs"  # one log for each process
-        self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
 
     @classmethod
@@ -67,11 +66,11 @@ class Home:
 
         Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        folders = (self.run, self.cache, self.usage, self.secrets, self.broker)
+        folders = (self.run, self.cache, self.usage, self.secrets, self.logs)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()
-            for folder in (*folders, self.logs):
+            for folder in folders:
                 folder.mkdir(mode=0o700, exist_ok=True)
                 _forbid_others(folder)
             with tempfile.TemporaryFile(dir=self.path):
