@@ -1,9 +1,7 @@
-"""Processes that have outlived their service: engines whose node was killed, until the next node
-adopts these engines.
+"""Engines whose node was killed, until the next node adopts them.
 
-On Linux the supervisor becomes the parent of orphans. So the supervisor learns their end, and ends
-engines that no node has ended. The supervisor also keeps each engine that serves, so a node that
-cannot start takes no model down. Elsewhere engines end with their node.
+On Linux the supervisor becomes their parent, learns their end, and ends those that no node has
+ended. It also keeps each engine that serves. Elsewhere engines end with their node.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ class Orphans:
     def __init__(
         self, own: Callable[[], Container[int]], run_dir: Path, secret: Callable[[], bytes]
     ) -> None:
-        """`own` returns the ids of the services' processes. `run_dir` has the engines' sockets, and
-        `secret` returns the secret of these sockets."""
+        """`own` returns the ids of the services' processes, `secret` that of engines' sockets."""
         self._own = own
         self._kept = KeptEngines(run_dir, secret)
         self._keeping: asyncio.Task[None] | None = None

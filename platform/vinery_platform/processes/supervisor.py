@@ -1,10 +1,8 @@
 """Runs services as child processes: their start, restart, and common end.
 
-Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. A service
-that ends is restarted: at once if it ran for a while, else after a growing delay. A service that
-stands still is ended and restarted, with its stacks in the log. Services are forks of the one that
-`forks_others`, or programs while that one cannot. At the end, front services may finish their
-requests before the back services, on which they depend, get SIGTERM.
+Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. Services are
+forks of the one that `forks_others`, or programs while that one cannot. At the end, front services
+may finish their requests before the back services, on which they depend, get SIGTERM.
 """
 
 import asyncio
@@ -107,9 +105,11 @@ class Child(ChildProcess):
     @property
     def is_serving(self) -> bool:
         """Whether the process takes requests, by the report in its page, or forks others."""
+        if self.ended.done():
+            return False
         if self.forks is not None:
-            return not self.ended.done() and self.forks.is_ready
-        return not self.ended.done() and self.page is not None and self.page.is_serving
+            return self.forks.is_ready
+        return self.page is not None and self.page.is_serving
 
     @property
     def resident_bytes(self) -> int:
@@ -153,7 +153,7 @@ class Supervisor:
         return {child.pid for child in self._all()}
 
     def begin(self, service: Service) -> None:
-        """Start a service before `run`, which gets the service, too."""
+        """Start a service, which `run` then gets, too."""
         self._keepers[service] = asyncio.create_task(self._keep(service))
 
     def stop(self) -> None:
@@ -255,7 +255,7 @@ class Supervisor:
                     await self._stopping.wait()
 
     async def _run_to_end(self, service: Service) -> int:
-        """Run a process of the service, and its successors. Returns the last one's status."""
+        """Returns the status of the last successor."""
         if not service.forks_others:
             await self._until_warm()
         child = self._start(service)

@@ -109,8 +109,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def _body_room(self) -> int:
-        """How many bytes of the body may still be read before the application takes some. The first
-        ones are few: the application has perhaps not looked at the key."""
+        """How many bytes of the body may still be read before the application takes some: few until
+        it has looked at the key."""
         most = MAX_READ_BYTES if self._num_body_bytes else MAX_READ_CHUNKED_BYTES
         if self.cycle.response_complete:
             return most
@@ -188,8 +188,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def _may_answer(self) -> bool:
-        """Whether the request has no answer yet. While the body of one that was answered arrives, a
-        second answer would seem to be that of the client's next request."""
+        """Whether the request has no answer yet. A second answer would seem to be that of the
+        client's next request."""
         if self.cycle is None or not self.cycle.response_started:
             return True
         return self.cycle.response_complete and not self._is_in_body
@@ -276,10 +276,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _Outbox:
-    """The connections of a server with unsent bytes. The bytes are sent together, once all ready
-    callbacks of the event loop have run. A step of the engine has tokens for many clients. Each
-    send may wake a sleeping client, which takes longer than the send. An awake client finds the
-    bytes that were sent meanwhile."""
+    """The connections of a server with unsent bytes, which are sent together, once all ready
+    callbacks of the event loop have run: each send may wake a client, which takes longer than the
+    send, and an awake client finds the bytes that were sent meanwhile."""
 
     def __init__(self) -> None:
         self._waiting: deque[_OpenTransport] = deque()  # no longer than there are writes in a pass
@@ -303,10 +302,9 @@ class _Outbox:
 
 
 class _OpenTransport:
-    """A transport that sends all writes of one pass of the event loop at once, and ignores writes
-    after the client has left. uvloop would send each write by a call into the system, which is a
-    large part of the cost of a short answer. And between the end of a connection and the server's
-    notice, uvloop raises `RuntimeError`."""
+    """A transport that sends all writes of one pass of the event loop at once: uvloop would make a
+    call into the system for each. Ignores writes after the client has left, for which uvloop raises
+    `RuntimeError` until the server has noticed."""
 
     def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._transport = transport
@@ -344,8 +342,7 @@ class _OpenTransport:
 
 
 class _Buffered:
-    """The protocol for the event loop. The loop reads into a buffer only for protocols that are no
-    `asyncio.Protocol`, and uvicorn's is one."""
+    """The event loop reads into a buffer only for protocols that are no `asyncio.Protocol`."""
 
     def __init__(self, protocol: LimitedProtocol) -> None:
         self.connection_made = protocol.connection_made

@@ -1,7 +1,4 @@
-"""uvicorn on an inherited socket, with limits on connections and signs of life.
-
-A signal to end lets it answer the requests that run: see `vinery_serving.gateway.state.drain`.
-"""
+"""uvicorn on an inherited socket, with limits on connections and signs of life."""
 
 import asyncio
 import contextlib
@@ -80,7 +77,6 @@ class _WatchedServer(uvicorn.Server):
             await asyncio.wait([self._exit], timeout=until_next(_DATE_INTERVAL_S))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal asks the process to end. It may interrupt anything."""
         if self._loop is None:  # it does not serve yet
             super().handle_exit(sig, frame)
             return
@@ -93,7 +89,6 @@ class _WatchedServer(uvicorn.Server):
             self._draining = asyncio.create_task(self._end_when_drained(), name="drain")
 
     async def _end_when_drained(self) -> None:
-        """Answer the requests that run, and refuse others, also on new connections."""
         await self._close_after_answers()
         await self._drain.finish(self._limit_s())
         self._leave_main_loop()
@@ -111,7 +106,6 @@ class _WatchedServer(uvicorn.Server):
             self._exit.set_result(None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Called first in the event loop."""
         heartbeats.begin_in_loop()
         await super().startup(sockets)
         loop_watch.begin()  # not earlier: no client waits for the start
