@@ -25,8 +25,7 @@ from vinery_platform.cli.ready import command_words, greeting
 from vinery_platform.cli.up import modification_times
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home, default_path
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import Credentials, Home, RunningServer, default_path
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.supervisor import Service, Supervisor
 from vinery_serving.processes import confine

@@ -18,8 +18,7 @@ from typing import Any, Final
 from vinery_platform.cli import shape
 from vinery_platform.cli.commands import COMMANDS, parser
 from vinery_platform.config import config_file, env
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import Credentials, Home, RunningServer
 from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_serving.models import devices

@@ -18,8 +18,7 @@ from urllib.parse import urlsplit
 from vinery_platform.cli.shape import Failure
 from vinery_platform.config import config_file, env
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home, default_path
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import Credentials, Home, RunningServer, default_path
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address
 

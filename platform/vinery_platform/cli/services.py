@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vinery_platform.cli.shape import Failure, importing, start_django
 from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials
+from vinery_platform.config.home import Credentials, Home
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address, listen, server_for

@@ -18,8 +18,7 @@ from vinery_platform.cli import shape
 from vinery_platform.cli.ready import health
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import RunningServer
+from vinery_platform.config.home import Home, RunningServer
 from vinery_serving.processes import confine
 
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")

@@ -27,14 +27,12 @@ from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.cli.shape import add_switch
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import REPOSITORY, Credentials, Home, RunningServer
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
-from vinery_platform.processes.orphans import Orphans
-from vinery_platform.processes.supervisor import Service, Supervisor
+from vinery_platform.processes.supervisor import Orphans, Service, Supervisor
 from vinery_serving.processes import confine, parent
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
