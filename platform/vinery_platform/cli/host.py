@@ -1,8 +1,5 @@
 """`vinery config`, `env`, `devices`, `reload` and `completion`: the settings, the first key, the
-devices, the processes and the shells of this host.
-
-Only the last needs Django, for the arguments of all commands. `vinery devices` needs no home
-folder, either: a short process asks OpenVINO.
+devices, the processes and the shells of this host. Only the last needs Django.
 """
 
 import argparse

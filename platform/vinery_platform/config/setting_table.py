@@ -255,7 +255,6 @@ SETTINGS: Final = (
 
 
 def key_of(name: str) -> str:
-    """The key in `vinery.toml` of a variable."""
     return name.removeprefix(_PREFIX).lower()
 
 

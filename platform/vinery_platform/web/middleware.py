@@ -87,12 +87,9 @@ def _content_of(path: str, _changed_ns: int, _size: int, *, is_gzipped: bool) ->
 
 
 class HostCheckMiddleware(CommonMiddleware):
-    """Django's check of the Host header, except for the API under /v1 and /v3.
-
-    The check keeps web pages of other hosts from using the admin's cookies. API clients send a key
-    and no cookies, and may use any name that a proxy or a container network gives this server.
-    Addresses of Django's own pages have no NUL, because PostgreSQL refuses NUL in any text; the
-    console names the field that has one.
+    """Django's check of the Host header, which keeps web pages of other hosts from using the
+    admin's cookies. API clients under /v1 and /v3 send none, and may use any name. Addresses of
+    Django's own pages have no NUL, which PostgreSQL refuses; the console names the field.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
