@@ -116,7 +116,7 @@ def _load_commands() -> None:
     from vinery_platform.cli.shape import load_django
 
     load_django()
-    for module in ("celery.bin.celery", *map(module_of, COMMANDS)):
+    for module in map(module_of, COMMANDS):
         import_module(module)
 
 

@@ -99,7 +99,6 @@ class Application:
             await self._api(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request because this process is ending."""
         await skip_body(scope, receive)
         if scope["path"] == "/" or scope["path"].startswith(_DJANGO_PATHS):
             await refuse(scope, send, ShuttingDown())

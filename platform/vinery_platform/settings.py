@@ -178,9 +178,8 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "vinery_platform.web.middleware.admin_policy_middleware",
     "vinery_platform.web.middleware.StaticFilesMiddleware",
-    "vinery_platform.web.middleware.database_middleware",
+    "vinery_platform.web.middleware.site_middleware",
     "vinery_accounts.signin.sessions.SignedSessionMiddleware",
     "vinery_platform.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -385,14 +384,7 @@ SPECTACULAR_SETTINGS = {
 
 # -- Jobs: a message only wakes a worker; the job itself is a row in the database ---------------
 
-CELERY_BROKER_URL = VINERY_REDIS_URL or "filesystem://localhost"
-CELERY_BROKER_TRANSPORT = None if VINERY_REDIS_URL else "vinery_platform.celery:Transport"
-if not VINERY_REDIS_URL:
-    CELERY_BROKER_TRANSPORT_OPTIONS = {
-        "data_folder_in": str(HOME.broker / "messages"),
-        "data_folder_out": str(HOME.broker / "messages"),
-        "control_folder": str(HOME.broker / "control"),
-    }
+CELERY_BROKER_URL = VINERY_REDIS_URL or "memory://localhost"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True

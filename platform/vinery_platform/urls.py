@@ -1,8 +1,5 @@
-"""The URLs that Django handles: the admin, sign-in, the console, the management API, and `/docs/`.
-
-`/docs/` has pages that show the OpenAPI documents of both APIs, in Swagger UI and in Redoc. They
-need no key, as the documents do not. `VINERY_DOCS=off` turns them off. All files come from this
-server: `drf-spectacular-sidecar` has those of Swagger UI and Redoc.
+"""The URLs that Django handles: the admin, sign-in, the console, the management API, and `/docs/`,
+which shows the OpenAPI documents of both APIs, without a key and with files of this server.
 """
 
 from dataclasses import dataclass

@@ -44,13 +44,6 @@ def test_prometheus_reads_its_files_and_an_engine_that_is_not_ready_fires_its_al
     )
 
 
-def test_each_alert_has_a_severity_a_summary_and_a_cure() -> None:
-    [group] = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
-    for rule in group["rules"]:
-        assert rule["labels"]["severity"] in ("critical", "warning", "info")
-        assert set(rule["annotations"]) == {"summary", "cure"}
-
-
 def nginx_configuration(folder: Path, *, port: int) -> Path:
     """The guide's configuration, as a file for an nginx in `folder` with a certificate."""
     certificate = (folder / "fullchain.pem", folder / "privkey.pem")

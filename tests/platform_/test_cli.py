@@ -15,7 +15,7 @@ from tests.tables import table
 from vinery_platform.cli import commands
 from vinery_platform.cli.accounts import _days_or_never
 from vinery_platform.cli.model import option
-from vinery_platform.cli.period import period
+from vinery_platform.cli.shape import period
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.file import LogBounds, LogFile, log_path
 from vinery_serving.processes.logs.lines import time_text

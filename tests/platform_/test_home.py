@@ -21,7 +21,7 @@ def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_
     home.create()
 
     folders = [home.path, *home.path.iterdir()]
-    assert len(folders) == 7
+    assert len(folders) == 6
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
     outside = tmp_path / "outside"

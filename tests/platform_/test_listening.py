@@ -13,7 +13,7 @@ from tests.tables import table
 from vinery_platform.config.env import SettingError
 from vinery_platform.processes import connections
 from vinery_platform.processes.listening import Address, listen, server_for
-from vinery_platform.processes.uvicorn_protocol import LimitedProtocol, _OpenTransport, _Outbox
+from vinery_platform.processes.uvicorn_server import LimitedProtocol, _OpenTransport, _Outbox
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 
 

@@ -1,60 +1,14 @@
 """Memory that is given back, and the limit of a web process."""
 
-import gc
 import os
 
 import pytest
 
 from tests.platform_ import scripts
 from vinery_platform.config.env import SettingError
-from vinery_platform.processes.memory import GivingBack, max_web_memory_from_env, resident_bytes
+from vinery_platform.processes.memory import max_web_memory_from_env, resident_bytes
 
 MIB = 1 << 20
-
-
-class FakeHeap:
-    """The memory of a process, of which a part is garbage and a part was freed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.used = 100 * MIB
-        self.garbage = 0
-        self.freed = 0
-        self.is_idle = True
-        self.calls: list[str] = []
-        size = "vinery_platform.processes.memory.resident_bytes"
-        monkeypatch.setattr(size, lambda _: self.used + self.garbage + self.freed)
-        monkeypatch.setattr(gc, "collect", self.collect)
-        self.giving = GivingBack(lambda: self.is_idle, self.trim)
-
-    def collect(self) -> None:
-        self.calls.append("collect")
-        self.garbage, self.freed = 0, self.freed + self.garbage
-
-    def trim(self) -> None:
-        self.calls.append("trim")
-        self.freed = 0
-
-
-def test_garbage_and_freed_memory_are_given_back_but_no_request_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    heap = FakeHeap(monkeypatch)
-    heap.freed = 10 * MIB
-    heap.giving.look()
-    assert heap.calls == [], "it has not grown"
-    heap.garbage = heap.freed = 500 * MIB
-    heap.giving.look()
-    assert heap.calls == ["collect", "trim"]
-
-    heap.calls.clear()
-    heap.is_idle, heap.garbage = False, 500 * MIB
-    for _ in range(60):
-        heap.giving.look()
-    assert heap.calls == ["trim"]
-    heap.is_idle = True
-    for _ in range(60):
-        heap.giving.look()
-    assert heap.garbage == heap.freed == 0
 
 
 def test_the_memory_limit_follows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,15 +78,6 @@ def test_the_wheel_has_all_that_a_clone_serves_and_no_foreign_name(wheel: zipfil
     }
 
 
-def test_an_editable_install_copies_no_code(tmp_path: Path) -> None:
-    build = "import hatchling.build, sys; hatchling.build.build_editable(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=REPOSITORY, check=True)
-    [path] = tmp_path.glob("*.whl")
-
-    files = [name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name]
-    assert files == ["_vinery_platform.pth"]
-
-
 def test_the_image_copies_nothing_that_docker_ignores() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     sent = [line.removeprefix("!") for line in lines if line.startswith("!")]

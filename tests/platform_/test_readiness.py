@@ -15,8 +15,7 @@ from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from vinery_platform.cli import commands, wait
 from vinery_platform.cli.ready import health
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import RunningServer
+from vinery_platform.config.home import Home, RunningServer
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 

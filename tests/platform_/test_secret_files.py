@@ -12,8 +12,7 @@ from tests.tables import table
 from vinery_accounts.base.files import write_private
 from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials
+from vinery_platform.config.home import Credentials, Home
 
 
 def new_home(path: Path) -> Home:

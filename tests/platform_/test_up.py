@@ -21,12 +21,11 @@ from tests.fakes.clock import FakeClock
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.cli import up
-from vinery_platform.cli.greeting import Greeting, command_words
+from vinery_platform.cli.ready import command_words, greeting
 from vinery_platform.cli.up import modification_times
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home, default_path
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import Credentials, Home, RunningServer, default_path
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.supervisor import Service, Supervisor
 from vinery_serving.processes import confine
@@ -188,42 +187,34 @@ def test_a_home_that_gets_an_address_for_hosts_has_its_key_before_any_process_be
 
 URL = "http://127.0.0.1:8123"
 KNOWN = Credentials(URL, "vny_live_k", "admin", "pa55word")
-HOME = Home(Path("/srv/vinery"))
-GREETING = Greeting(URL, HOME, pid=77, vinery="VINERY_HOME=/srv/vinery vinery")
+SERVER, HOME = RunningServer(77, URL, 0.0, "1.0"), Home(Path("/srv/vinery"))
 
 
-def rows_of(text: str) -> dict[str, str]:
-    return dict(re.findall(r"^  (\w+(?: \w+)?) {2,}(.+)$", text, flags=re.MULTILINE))
-
-
-def test_the_first_start_prints_all_addresses_and_credentials_and_a_log_has_no_secret() -> None:
-    rows = rows_of(GREETING.text(KNOWN, shows_key=True, shows_password=True))
+def test_a_greeting_has_addresses_and_credentials_and_a_log_has_no_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VINERY_HOME", "/srv/vinery")
+    shown = greeting(SERVER, HOME, KNOWN, shows_key=True, shows_password=True)
+    rows = dict(re.findall(r"^  (\w+(?: \w+)?) {2,}(.+)$", shown, flags=re.MULTILINE))
     assert rows["URL"] == URL
     assert rows["console"] == f"{URL}/console/"
     assert rows["API"].split()[0] == f"{URL}/v1"
     assert (rows["user"], rows["password"]) == ("admin", "pa55word")
     assert rows["API key"] == "vny_live_k"
     assert rows["saved in"].split()[0] == "/srv/vinery/bootstrap.json"
-    assert "Ctrl-C" in rows["stop"]
-    assert rows["commands"] == "VINERY_HOME=/srv/vinery vinery --help"
+    assert rows["stop"].endswith("kill 77")
 
-    log = GREETING.text(KNOWN, shows_key=False, shows_password=False)
+    log = greeting(SERVER, HOME, KNOWN, shows_key=False, shows_password=False)
     assert "pa55word" not in log and "vny_live_k" not in log
     assert "/srv/vinery/bootstrap.json" in log
 
-    text = GREETING.text(None, shows_key=True, shows_password=True)
-    assert "VINERY_HOME=/srv/vinery vinery key create --name NAME" in text
+    text = greeting(SERVER, HOME, None, shows_key=True, shows_password=True)
+    assert "VINERY_HOME=/srv/vinery" in text and "vinery key create --name NAME" in text
 
-
-def test_public_addresses_come_first_and_a_second_start_names_the_process() -> None:
-    proxied = Greeting(URL, HOME, 77, "vinery", public_url="https://vinery.example")
-    rows = rows_of(proxied.text(KNOWN, shows_key=False, shows_password=False))
-    assert rows["console"] == "https://vinery.example/console/"
-    assert rows["local"] == URL
-
-    text = GREETING.already_running()
-    assert "/srv/vinery (process 77)" in text
-    assert rows_of(text)["stop"].endswith("kill 77")
+    monkeypatch.setenv("VINERY_PUBLIC_URL", "https://vinery.example")
+    proxied = greeting(SERVER, HOME, KNOWN, shows_key=False, shows_password=False)
+    assert "console    https://vinery.example/console/" in proxied
+    assert f"local      {URL}" in proxied
 
 
 @table(
@@ -277,8 +268,7 @@ def test_a_second_start_reports_where_the_first_one_is_before_its_port(platform_
             assert result.returncode == 0
             assert "already runs with the home" in result.stdout
             assert f"(process {os.getpid()})" in result.stdout
-            assert f"{url}/console/" in result.stdout
-            assert f"{url}/v1" in result.stdout
+            assert url in result.stdout
 
         line = refusal(platform_home.path, VINERY_PORT="1")
         assert "already runs" in line

@@ -1,17 +1,12 @@
-"""Clients that use a model without a pause, and accept no failure; and clients that leave early."""
+"""Clients that use a model without a pause, and accept no failure."""
 
-import asyncio
-import json
-import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
-import httpx
-
 from tests.conftest import Running, until
-from tests.system.clients import head, openai_of
+from tests.system.clients import openai_of
 
 NUM_CLIENTS = 2
 QUESTION = "What is the capital of France?"
@@ -74,27 +69,3 @@ def load(platform: Running, **changes: Any) -> Iterator[Load]:
         for thread in threads:
             thread.join()
     assert load.failures == []
-
-
-async def leave_early(platform: Running, body: dict[str, Any], num_clients: int) -> None:
-    """So many clients ask for a chat, fifty at a time, and most do not wait for the end."""
-    dice = random.Random(7)
-    slots = asyncio.Semaphore(50)
-
-    async def leave() -> None:
-        async with slots:
-            content = json.dumps({**body, "stream": dice.random() < 0.7}).encode()
-            patience_s = dice.choice([0.001, 0.02, 0.1, 0.3])
-            fields = ("content-type: application/json", f"content-length: {len(content)}")
-            post = head(platform, "POST /v1/chat/completions", *fields, key=platform.api_key)
-            port = httpx.URL(platform.base_url).port
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(post + content)
-            await writer.drain()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience_s):
-                    while await reader.read(1 << 16):
-                        pass
-            writer.transport.abort()
-
-    await asyncio.gather(*(leave() for _ in range(num_clients)))

@@ -173,12 +173,6 @@ def rows_of(host: Installed, answers: Sequence[Answer]) -> list[tuple[str, str, 
         return connection.execute(query, [[each.request_id for each in answers]]).fetchall()
 
 
-def test_all_processes_of_a_host_are_killed(tmp_path: Path) -> None:
-    with serving_hosts(tmp_path) as (moon, mars):
-        check_goes_on(moon, mars.kill)
-        become(moon, moon=("active", f"{READY}, {READY}"), mars=("gone", ""))
-
-
 def test_an_engine_is_killed_and_then_its_host_with_clients_of_its_own(tmp_path: Path) -> None:
     with serving_hosts(tmp_path) as (moon, mars):
         wanted = check_goes_on(moon, lambda: [each.kill() for each in mars.engines()])

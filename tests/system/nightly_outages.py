@@ -101,19 +101,6 @@ def complete_with(platform: Running, key: str) -> bool:
     return httpx.get(url, headers={"authorization": f"Bearer {key}"}).status_code == 200
 
 
-def test_a_newer_version_migrates_the_database_while_this_one_serves(tmp_path: Path) -> None:
-    with run_platform(tmp_path / "home") as platform:
-        with load(platform) as clients:
-            for table in ("accounts_usagerecord", "accounts_apikey", "serving_servedmodel"):
-                execute(platform, f"ALTER TABLE {table} ADD COLUMN newer integer NULL")
-                clients.wait_for_more()
-            insert = "INSERT INTO django_migrations (app, name, applied) VALUES (?, ?, ?)"
-            execute(platform, insert, "accounts", "9999_newer", "2026-01-01 00:00:00+00:00")
-            replace_each(platform)
-            clients.wait_for_more()
-        assert num_recorded(platform) == clients.num_answers
-
-
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
     folder.mkdir()

@@ -1,10 +1,12 @@
-"""Alerts of a running platform: whatever becomes of the receiver and of the worker, each
-threshold of a quota is reported, once, signed.
+"""Alerts of a running platform: whatever becomes of the receiver and of a worker, each threshold
+of a quota is reported, once, signed.
 
-The clock of the tries is minutes; here what waits is made due at once, and the worker is woken.
+The clock of the tries is minutes; here what waits is made due at once, and another worker begins.
 """
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ from typing import Any
 import openai
 import pytest
 
-from tests import forked_commands
 from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.conftest import Running, run_platform, until
 from tests.system.clients import vinery
@@ -48,17 +49,16 @@ def check_deliveries(platform: Running, receiver: Receiver) -> None:
     # Four fifths, and a worker that dies while it sends.
     receiver.may_answer.clear()
     use(platform, 30)
-    wake(platform, "check_quotas")
+    worker = begin(platform, "check_quotas")
     until(lambda: len(receiver.requests) == 4)
-    killed = platform.kill("jobs")
+    worker.kill()
+    worker.wait()
     receiver.may_answer.set()
-    until(lambda: platform.has_replaced("jobs", killed))
     make_due(platform)
     wake(platform, "sweep_deliveries")
     until(lambda: states(platform) == [("sent", 3, ""), ("sent", 2, "")])
 
-    # The whole quota, and a worker that is dead at the call.
-    killed = platform.kill("jobs")
+    # The whole quota.
     use(platform, 20)
     wake(platform, "check_quotas")
     until(lambda: states(platform) == [("sent", 3, ""), ("sent", 2, ""), ("sent", 1, "")])
@@ -80,10 +80,26 @@ def use(platform: Running, num_tokens: int) -> None:
     until(lambda: len(rows(platform)) > before)
 
 
+# A worker of one task, and of the tasks that follow from it.
+_WORKER = """
+from vinery_platform.cli.shape import load_django
+load_django()
+from vinery_platform.celery import app
+from vinery_accounts import tasks
+app.conf.task_always_eager = True
+tasks.{}()
+"""
+
+
+def begin(platform: Running, task: str) -> subprocess.Popen[bytes]:
+    """Start a worker beside that of the platform, for a task of each minute."""
+    words = [sys.executable, "-c", _WORKER.format(task)]
+    return subprocess.Popen(words, env=platform.environment)
+
+
 def wake(platform: Running, task: str) -> None:
-    """Ask the worker for a task of each minute. Returns when the task is done."""
-    call = ("-A", "vinery_platform.celery", "call", f"vinery_accounts.tasks.{task}")
-    forked_commands.run(*call, environment=platform.environment, module="celery").check_returncode()
+    """Run a task of each minute to its end."""
+    assert begin(platform, task).wait(timeout=60) == 0
 
 
 def make_due(platform: Running) -> None:

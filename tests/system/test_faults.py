@@ -24,7 +24,6 @@ from tests.system.ledger import (
     outcomes,
     rows,
 )
-from tests.system.load import leave_early
 
 COUNT = " ".join(str(number) for number in range(1, 61))
 # Long enough to be killed in the middle: the model repeats itself until the limit.
@@ -129,38 +128,6 @@ async def test_nothing_hangs_on_a_killed_engine(running: Running, http: httpx.As
     assert running.pids("engine") != old
     answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
     assert answer.status_code == 200
-
-
-@pytest.mark.stores
-async def test_killed_web_processes_and_leaving_clients_lose_nothing(
-    running: Running, http: httpx.AsyncClient
-) -> None:
-    await until_async(lambda: is_idle(running) and is_written(running))
-    before = len(rows(running))
-    # None may end by itself while all web processes are asked how many there are.
-    streams = [asyncio.create_task(http.post("/v1/completions", json=FOREVER)) for _ in range(6)]
-    await until_async(lambda: metric(running, "vinery_requests_live") == 6)
-    running.kill("web")
-    await asyncio.gather(*streams, return_exceptions=True)
-
-    answer = await http.post("/v1/completions", json={**ENDLESS, "max_tokens": 5})
-
-    assert answer.status_code == 200
-    await until_async(lambda: len(rows(running)) == before + 7)
-    assert Counter(row.outcome for row in rows(running)[before:])["interrupted"] == 6
-
-    await until_async(lambda: is_idle(running) and is_written(running))
-    before = len(rows(running))
-
-    await leave_early(running, COUNTING, 200)
-
-    # A client that leaves while its request is still being read was never let in.
-    await until_async(lambda: is_idle(running) and is_written(running))
-    ended = Counter(row.outcome for row in rows(running)[before:])
-    assert set(ended) <= {"ok", "client_gone"}
-    assert 180 <= sum(ended.values()) <= 200
-    answer, _ = await read_stream(http, COUNTING)
-    assert answer == COUNT
 
 
 async def test_streams_do_not_notice_killed_nodes_and_adopted_engines_and_workers_are_replaced(

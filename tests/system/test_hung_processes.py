@@ -16,7 +16,6 @@ from tests.conftest import Running, clean_environment, until
 from tests.prepared_home import EXACT
 from tests.system.clients import platform_with, text_of
 from tests.system.ledger import execute, metric, outcomes
-from tests.tables import table
 
 LOOPING = Path(__file__).with_name("looping")
 PATH = os.pathsep.join((str(LOOPING), clean_environment()["PYTHONPATH"]))
@@ -57,20 +56,6 @@ def test_web_processes_share_port_and_ledger_and_stopped_ones_are_replaced(
     assert num_answers > 1
     until(lambda: not psutil.pid_exists(stopped.pid))
     until(lambda: len(platform.pids("web")) == 2)
-    assert answer(platform)
-
-
-# A jobs process has several threads, and the line has room for one stack.
-@table("role, file", [("jobs", ".py:"), ("engine", "engine")])
-def test_stopped_processes_are_replaced_and_logged(platform: Running, role: str, file: str) -> None:
-    before = len(lines_of_hangs(platform))
-    stopped = stop(platform.processes(role)[0])
-
-    until(lambda: platform.has_replaced(role, [stopped.pid]))
-    until(lambda: len(lines_of_hangs(platform)) > before)
-    name, _, stacks = lines_of_hangs(platform)[before].partition("its stacks")
-    assert role in name
-    assert file in stacks
     assert answer(platform)
 
 

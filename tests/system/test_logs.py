@@ -158,26 +158,6 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
     assert "loop.py" in texts[log_path(platform.home / "logs", "engine-tiny-chat")]
 
 
-async def test_lines_are_json_and_requests_one(platform: Running, http: httpx.AsyncClient) -> None:
-    processes = {document["process"] for document in assert_all_json(platform)}
-
-    assert {"supervisor", "web-1", "node", "engine-tiny-chat"} <= processes
-
-    body = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Hello"}]}
-    answer = await http.post("/v1/chat/completions", json=body)
-    request_id = answer.headers["x-request-id"]
-
-    def documents() -> list[dict[str, Any]]:
-        lines = (platform.home / "logs" / "web-1.log").read_text().splitlines()
-        found = (json.loads(line) for line in lines if line.startswith("{"))
-        return [each for each in found if each.get("request_id") == request_id]
-
-    (document,) = await asyncio.to_thread(until, documents)
-    assert document["message"] == "request"
-    assert (document["model"], document["status"]) == ("tiny-chat", 200)
-    assert document["process"] == "web-1"
-
-
 async def test_logs_are_private_bounded_files_and_shown_by_command(platform: Running) -> None:
     folder = platform.home / "logs"
 

@@ -5,7 +5,7 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +27,6 @@ from tests.system.clients import (
     http_of,
     new_key,
     openai_of,
-    post,
     serving,
     vinery,
 )
@@ -158,45 +157,6 @@ def test_a_key_that_is_rotated_or_expires_ends_what_it_runs(running: Running, en
     if end == "rotated":
         assert api.get(f"{made['id']}/").json()["state"] == "revoked"
         assert status(running, answer.json()["secret"]) == 200
-
-
-def test_who_would_wait_longer_than_max_queue_s_gets_a_status_streamed_or_not(
-    running: Running, tmp_path: Path
-) -> None:
-    write_qwen2_folder(tmp_path / "small")
-    options = ["--option", "max_running=1", "--option", "max_queue_s=0.001"]
-    late = [
-        (path, field, streamed)
-        for path, field in (
-            ("chat/completions", "messages"),
-            ("completions", "prompt"),
-            ("responses", "input"),
-            ("messages", "messages"),
-        )
-        for streamed in (False, True)
-    ]
-
-    def body(path: str, field: str, streamed: bool) -> dict[str, Any]:
-        value = [{"role": "user", "content": "Hello"}] if field == "messages" else "Hello"
-        return {"model": "small", field: value, "max_tokens": 3, "stream": streamed}
-
-    def long(_: int) -> int:
-        return complete(running, "small", max_tokens=400, ignore_eos=True).status_code
-
-    with serving(running, {"small": [tmp_path / "small", *options]}):
-        with ThreadPoolExecutor(9) as clients:
-            crowd = [clients.submit(long, number) for number in range(9)]
-            wait(crowd, return_when=FIRST_COMPLETED)  # the engine knows the time of an answer now
-            refused = [post(running, f"/v1/{each[0]}", body(*each)) for each in late]
-        assert complete(running, "small").status_code == 200
-
-    assert 200 in {each.result() for each in crowd}
-    for case, answer in zip(late, refused, strict=True):
-        error = answer.json()["error"]
-        assert answer.status_code == 503, case
-        assert int(answer.headers["retry-after"]) >= 1, case
-        assert "would wait longer than 0.001 s" in error["message"], case
-        assert error.get("code", "overloaded") == "overloaded", case
 
 
 def test_a_model_of_one_project_does_not_exist_for_keys_of_another(

@@ -143,23 +143,3 @@ def test_films_run_forwards_and_animations_are_films_or_pictures(client: openai.
         picture = {"type": "image_url", "image_url": {"url": url}}
         assert answer(client, film(url), asked) == "Right.", form
         assert answer(client, picture, text("Where is the circle?")) == "On the left.", form
-
-
-def test_documents_and_details_are_seen(client: openai.OpenAI) -> None:
-    document = encoded(shapes.a_shape("circle", "red"), "PDF")
-    file = {"filename": "a.pdf", "file_data": data_url(document, "application/pdf")}
-    part = {"type": "file", "file": file}
-
-    assert answer(client, part, text(COLOUR)) == "Red."
-
-    picture = shapes.a_shape("circle", "purple").resize((800, 800))
-    low, high = (
-        client.chat.completions.create(
-            model=NAME,
-            messages=[{"role": "user", "content": [image(picture, detail), text(COLOUR)]}],  # type: ignore[list-item, misc]
-        )
-        for detail in ("low", "high")
-    )
-
-    assert low.choices[0].message.content == high.choices[0].message.content == "Purple."
-    assert low.usage.prompt_tokens <= high.usage.prompt_tokens

@@ -16,37 +16,14 @@ from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import CURRENCIES, LIMITS, MODEL_WEIGHTS, QUOTAS
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
-from vinery_platform.cli.period import period
-from vinery_platform.cli.resource import (
-    FINDERS,
-    Option,
-    add_fields,
-    add_list,
-    add_resource,
-    fields_of,
-    key_named,
-    organization_named,
-    project_named,
-    put,
-    user_named,
-    values_of,
-)
-from vinery_platform.cli.shape import (
-    Commands,
-    Failure,
-    add_command,
-    add_switch,
-    failing_on,
-    print_note,
-    subcommands,
-)
+from vinery_platform.cli import resource, shape
 
 # -- Organisations and projects
 
 
 def add_organization(parser: argparse.ArgumentParser) -> None:
-    one = add_resource(parser, ORGANIZATIONS, find=organization_named)
-    make = add_command(one.actions, "create", create_organization)
+    one = resource.add_resource(parser, ORGANIZATIONS, find=resource.organization_named)
+    make = shape.add_command(one.actions, "create", create_organization)
     make.add_argument("name", metavar="NAME", help="its name, which must be unique")
 
 
@@ -57,10 +34,13 @@ def create_organization(arguments: argparse.Namespace) -> str:
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
-    redactions = Option("--redact", metavar="RULE", clear="--no-redact")
-    options = {"capture_redactions": redactions, "hashes_end_users": Option("--hashes-end-users")}
-    one = add_resource(parser, PROJECTS, find=project_named, options=options)
-    make = add_command(one.actions, "create", create_project)
+    redactions = resource.Option("--redact", metavar="RULE", clear="--no-redact")
+    options = {
+        "capture_redactions": redactions,
+        "hashes_end_users": resource.Option("--hashes-end-users"),
+    }
+    one = resource.add_resource(parser, PROJECTS, find=resource.project_named, options=options)
+    make = shape.add_command(one.actions, "create", create_project)
     make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
     text = "its organisation (default: the first one)"
     make.add_argument("--organization", metavar="NAME", help=text)
@@ -69,7 +49,9 @@ def add_project(parser: argparse.ArgumentParser) -> None:
 def create_project(arguments: argparse.Namespace) -> str:
     """Create a project."""
     name = arguments.organization
-    organization = organization_named(name) if name else changes.first_project().organization
+    organization = (
+        resource.organization_named(name) if name else changes.first_project().organization
+    )
     values = {"organization": organization, "name": arguments.name}
     return f"{PROJECTS.create(EVERYTHING, values)} is created."
 
@@ -81,7 +63,9 @@ _ADMINISTRATOR: Final[dict[str, Any]] = {"is_superuser": True, "is_staff": True}
 
 
 def add_user(parser: argparse.ArgumentParser) -> None:
-    one = add_resource(parser, USERS, find=user_named, without=("change", "password"))
+    one = resource.add_resource(
+        parser, USERS, find=resource.user_named, without=("change", "password")
+    )
     _add_create_user(one.actions)
     one.add("password", password)
     text = "whether they may do everything on this platform, in the admin too"
@@ -93,15 +77,17 @@ def add_user(parser: argparse.ArgumentParser) -> None:
     _add_scope(role, required=True)
 
 
-def _add_create_user(actions: Commands) -> None:
-    make = add_command(actions, "create", create_user)
+def _add_create_user(actions: shape.Commands) -> None:
+    make = shape.add_command(actions, "create", create_user)
     make.add_argument("name", metavar="NAME", help="what they sign in with")
-    add_fields(make, fields_of(USERS), {"email": Option(help="their e-mail address")})
+    resource.add_fields(
+        make, resource.fields_of(USERS), {"email": resource.Option(help="their e-mail address")}
+    )
     kind = make.add_mutually_exclusive_group()
-    add_switch(kind, "--service", "a program's account, which owns keys and cannot sign in")
+    shape.add_switch(kind, "--service", "a program's account, which owns keys and cannot sign in")
     text = "a user who may do everything on this platform, in the admin too"
-    add_switch(kind, "--administrator", text)
-    add_switch(make, "--no-password", "for a user who signs in elsewhere; nothing is printed")
+    shape.add_switch(kind, "--administrator", text)
+    shape.add_switch(make, "--no-password", "for a user who signs in elsewhere; nothing is printed")
     make.add_argument("--role", choices=_ROLES, help="the role (default: member)")
     _add_scope(make, required=False)
 
@@ -121,9 +107,9 @@ def create_user(arguments: argparse.Namespace) -> str:
     new_password = changes.new_password() if has_password else None
     scope = _role_scope(arguments)
     if arguments.role and scope is None:
-        raise Failure("Name where they have this role, with --organization or --project.")
+        raise shape.Failure("Name where they have this role, with --organization or --project.")
     values = {
-        **values_of(arguments),
+        **resource.values_of(arguments),
         "username": arguments.name,
         "password": new_password,
         "is_service": arguments.service,
@@ -135,19 +121,19 @@ def create_user(arguments: argparse.Namespace) -> str:
         if arguments.administrator:
             changes.change(user, **_ADMINISTRATOR)
     if scope is None and not arguments.administrator:
-        print_note(f"{arguments.name} has no role anywhere yet. See: vinery user role --help")
+        shape.print_note(f"{arguments.name} has no role anywhere yet. See: vinery user role --help")
     if new_password is None:
         return f"{arguments.name} is created."
-    print_note(f"The password of {arguments.name}. It is not shown again:")
+    shape.print_note(f"The password of {arguments.name}. It is not shown again:")
     return new_password
 
 
 def change_user(user: User, arguments: argparse.Namespace) -> str:
-    values = values_of(arguments)
+    values = resource.values_of(arguments)
     if arguments.administrator is not None:
         values |= dict.fromkeys(_ADMINISTRATOR, arguments.administrator)
     if arguments.administrator and user.is_service:
-        raise Failure(f"{user} is a service account. Administrators are people.")
+        raise shape.Failure(f"{user} is a service account. Administrators are people.")
     USERS.change(EVERYTHING, user, values)
     return f"{user} is changed." if values else f"{user} is unchanged."
 
@@ -155,7 +141,7 @@ def change_user(user: User, arguments: argparse.Namespace) -> str:
 def password(user: User, _: argparse.Namespace) -> str:
     """Give a user a new random password, and print it once."""
     new = USERS.act(EVERYTHING, USERS.action("password"), user)
-    print_note(f"The new password of {user}. It is not shown again:")
+    shape.print_note(f"The new password of {user}. It is not shown again:")
     return str(new["password"])
 
 
@@ -167,15 +153,15 @@ def set_role(user: User, arguments: argparse.Namespace) -> str:
         return f"{changes.set_role(user, scope, arguments.role)}."
     known = changes.known_membership(user, scope)
     if known is None:
-        raise Failure(f"{user} has no role in {scope}.")
+        raise shape.Failure(f"{user} has no role in {scope}.")
     MEMBERSHIPS.remove(EVERYTHING, known)
     return f"{user} no longer has a role in {scope}."
 
 
 def _role_scope(arguments: argparse.Namespace) -> Organization | Project | None:
     if arguments.organization:
-        return organization_named(arguments.organization)
-    return project_named(arguments.project) if arguments.project else None
+        return resource.organization_named(arguments.organization)
+    return resource.project_named(arguments.project) if arguments.project else None
 
 
 # -- Keys
@@ -184,31 +170,31 @@ def _role_scope(arguments: argparse.Namespace) -> Organization | Project | None:
 def _days_or_never(text: str) -> int | None:
     if text == "never":
         return None
-    length = period(text)
+    length = shape.period(text)
     if length % timedelta(days=1):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of days, like 30d or 4w")
     return length.days
 
 
 def _expiry(text: str) -> datetime | None:
-    return None if text == "never" else datetime.now(UTC) + period(text)
+    return None if text == "never" else datetime.now(UTC) + shape.period(text)
 
 
 _KEY_OPTIONS: Final = {
-    "scopes": Option("--scope"),
-    "models": Option("--model", clear="--any-model"),
-    "endpoints": Option("--endpoint", clear="--any-endpoint"),
-    "networks": Option("--network", clear="--any-network"),
-    "expires_at": Option(
+    "scopes": resource.Option("--scope"),
+    "models": resource.Option("--model", clear="--any-model"),
+    "endpoints": resource.Option("--endpoint", clear="--any-endpoint"),
+    "networks": resource.Option("--network", clear="--any-network"),
+    "expires_at": resource.Option(
         "--expires-in", _expiry, "PERIOD", "from now, like 30m, 12h, 30d or 4w, or never"
     ),
-    "rotate_every_days": Option(
+    "rotate_every_days": resource.Option(
         "--rotate-every",
         _days_or_never,
         "PERIOD",
         "the rotation interval, from the creation of the key, like 90d, or never",
     ),
-    "rotation_grace_days": Option(
+    "rotation_grace_days": resource.Option(
         "--rotation-grace",
         _days_or_never,
         "PERIOD",
@@ -219,12 +205,14 @@ _KEY_OPTIONS: Final = {
 
 def add_key(parser: argparse.ArgumentParser) -> None:
     of_key = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
-    one = add_resource(parser, KEYS, *of_key, find=key_named, options=_KEY_OPTIONS)
+    one = resource.add_resource(
+        parser, KEYS, *of_key, find=resource.key_named, options=_KEY_OPTIONS
+    )
     epilog = "An option for a list may be given several times."
-    make = add_command(one.actions, "create", create_key, epilog=epilog)
-    name = Option(help="what the key is for", is_required=True)
-    fields = fields_of(KEYS)
-    add_fields(make, fields, {**_KEY_OPTIONS, "name": name}, fields)
+    make = shape.add_command(one.actions, "create", create_key, epilog=epilog)
+    name = resource.Option(help="what the key is for", is_required=True)
+    fields = resource.fields_of(KEYS)
+    resource.add_fields(make, fields, {**_KEY_OPTIONS, "name": name}, fields)
     make.add_argument("--user", help="the owner (default: the first administrator)")
     text = "PROJECT or ORGANISATION/PROJECT (default: the first of the owner's)"
     make.add_argument("--project", metavar="NAME", help=text)
@@ -236,12 +224,12 @@ def create_key(arguments: argparse.Namespace) -> str:
     chosen = {"is_superuser": True} if name is None else {"username": name}
     owner = User.objects.filter(is_active=True, **chosen).order_by("pk").first()
     if owner is None:
-        raise Failure(f"There is no active user {name or 'who is an administrator'}.")
+        raise shape.Failure(f"There is no active user {name or 'who is an administrator'}.")
     with audit.writing():
         project = _project_for(owner, arguments.project)
-        values = {**values_of(arguments), "owner": owner, "project": project}
+        values = {**resource.values_of(arguments), "owner": owner, "project": project}
         new = KEYS.create(EVERYTHING, values)
-    print_note(f"The API key of {owner} for {project}. It is not shown again:")
+    shape.print_note(f"The API key of {owner} for {project}. It is not shown again:")
     return new.secret
 
 
@@ -249,9 +237,9 @@ def _project_for(owner: User, name: str | None) -> Project:
     """Return the project of a new key. Raises `Failure` where its owner may have none."""
     # Read before `home_project`, which makes an administrator a member of their first project.
     access = Access.of(owner)
-    project = project_named(name) if name else changes.home_project(owner)
+    project = resource.project_named(name) if name else changes.home_project(owner)
     if not access.may(Action.MANAGE, ApiKey(owner=owner, project=project)):
-        raise Failure(f"{owner} is not a member of {project}. See: vinery user role --help")
+        raise shape.Failure(f"{owner} is not a member of {project}. See: vinery user role --help")
     return project
 
 
@@ -277,20 +265,20 @@ def _amount(text: str) -> Decimal:
 
 
 _LIMIT_OPTIONS: Final = {
-    "metric": Option(help="what is counted", is_required=True),
-    "window": Option(
+    "metric": resource.Option(help="what is counted", is_required=True),
+    "window": resource.Option(
         help="the window; none is for concurrency, and for budgets of the cost or of weighted "
         "tokens (default: none)"
     ),
-    "amount": Option(
+    "amount": resource.Option(
         parse=_amount,
         help="the maximum per window; of the cost in the currency, such as 12.50",
         is_required=True,
     ),
-    "time_zone": Option(),
-    "week_start": Option(),
-    "is_shadow": Option(help="refuse nothing, only count what would be refused"),
-    "alert_at": Option(
+    "time_zone": resource.Option(),
+    "week_start": resource.Option(),
+    "is_shadow": resource.Option(help="refuse nothing, only count what would be refused"),
+    "alert_at": resource.Option(
         "--alert-at",
         _percents,
         "PERCENTS",
@@ -301,8 +289,10 @@ _LIMIT_OPTIONS: Final = {
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    one = add_resource(parser, LIMITS, "pk", "ID", "from `limit list`", without=("change",))
-    put_ = add_command(
+    one = resource.add_resource(
+        parser, LIMITS, "pk", "ID", "from `limit list`", without=("change",)
+    )
+    put_ = shape.add_command(
         one.actions,
         "set",
         set_limit,
@@ -310,26 +300,26 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         "--amount 1000000 --time-zone Europe/Berlin",
     )
     scope = put_.add_mutually_exclusive_group(required=True)
-    add_switch(scope, "--platform", "for all users together")
+    shape.add_switch(scope, "--platform", "for all users together")
     each = "for each end user of this project, who is named in the requests"
     scope.add_argument("--end-users-of", dest="end_user", metavar="PROJECT", help=each)
-    for name in (*FINDERS, "model"):
+    for name in (*resource.FINDERS, "model"):
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
-    add_fields(put_, fields_of(LIMITS), _LIMIT_OPTIONS)
+    resource.add_fields(put_, resource.fields_of(LIMITS), _LIMIT_OPTIONS)
     quotas = "Show what is left of quotas, and when they run out."
-    add_list(one.actions, QUOTAS, quotas, name="quotas")
+    resource.add_list(one.actions, QUOTAS, quotas, name="quotas")
 
 
 def set_limit(arguments: argparse.Namespace) -> str:
     """Set a limit, or change the limit of the same scope, metric and window. Options that are not
     given keep their values. A request has to satisfy all limits that apply to it."""
-    values = {"window": "none", **values_of(arguments)}
-    with failing_on(ValueError):
+    values = {"window": "none", **resource.values_of(arguments)}
+    with shape.failing_on(ValueError):
         unit = MILLION if values["metric"] == Metric.COST else 1
         values["amount"] = whole(values["amount"], unit)
     kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
-    limit = put(LIMITS, kind, values)
+    limit = resource.put(LIMITS, kind, values)
     (columns,) = LIMITS.extra_columns([limit])
     return f"Limit {limit.pk}: {limit.described_for(columns['whose'])}."
 
@@ -339,39 +329,41 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
         return {"scope": "platform", "scope_id": 0, "model": ""}
     if arguments.model:
         return {"scope": "model", "scope_id": 0, "model": arguments.model}
-    finders = {**FINDERS, "end_user": project_named}
+    finders = {**resource.FINDERS, "end_user": resource.project_named}
     scope = next(name for name in finders if getattr(arguments, name))
     return {"scope": scope, "scope_id": finders[scope](getattr(arguments, scope)).pk, "model": ""}
 
 
 def add_weight(parser: argparse.ArgumentParser) -> None:
     name = ("model", "MODEL", "the name that clients use")
-    one = add_resource(parser, MODEL_WEIGHTS, *name, without=("change",))
-    put_ = add_command(one.actions, "set", set_weights)
+    one = resource.add_resource(parser, MODEL_WEIGHTS, *name, without=("change",))
+    put_ = shape.add_command(one.actions, "set", set_weights)
     put_.add_argument(name[0], metavar=name[1], help=name[2])
     kinds = ("uncached", "cached", "output", "image")
-    options = {kind: Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in kinds}
-    add_fields(put_, fields_of(MODEL_WEIGHTS), options)
+    options = {
+        kind: resource.Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in kinds
+    }
+    resource.add_fields(put_, resource.fields_of(MODEL_WEIGHTS), options)
 
 
 def set_weights(arguments: argparse.Namespace) -> str:
     """Set the weights of a model: with a currency, the prices of a million tokens. Weights that are
     not given keep their values, or are 1."""
-    put(MODEL_WEIGHTS, {"model": arguments.model}, values_of(arguments))
+    resource.put(MODEL_WEIGHTS, {"model": arguments.model}, resource.values_of(arguments))
     return f"The weights of {arguments.model} are set."
 
 
 def add_currency(parser: argparse.ArgumentParser) -> None:
     code = ("code", "CODE", "three capital letters, such as EUR")
-    one = add_resource(parser, CURRENCIES, *code, without=("change",))
-    put_ = add_command(one.actions, "set", set_currency)
+    one = resource.add_resource(parser, CURRENCIES, *code, without=("change",))
+    put_ = shape.add_command(one.actions, "set", set_currency)
     put_.add_argument(code[0], metavar=code[1], help=code[2])
 
 
 def set_currency(arguments: argparse.Namespace) -> str:
     """Set the currency, or another code for it. From then on the weights of models are their prices
     for a million tokens, and usage has a cost. Amounts of the past stay as they are."""
-    put(CURRENCIES, {}, {"code": arguments.code})
+    resource.put(CURRENCIES, {}, {"code": arguments.code})
     return f"The currency is {arguments.code}. Set the prices of each model: vinery weight set"
 
 
@@ -379,19 +371,19 @@ def set_currency(arguments: argparse.Namespace) -> str:
 
 
 def add_admin(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    reset = add_command(actions, "reset-password", reset_password)
+    actions = shape.subcommands(parser)
+    reset = shape.add_command(actions, "reset-password", reset_password)
     text = "the administrator's name (default: %(default)s)"
     reset.add_argument("--user", default="admin", help=text)
     # The alias is the name in release 0.1.
-    add_command(actions, "reencrypt", reencrypt, aliases=["reseal"])
+    shape.add_command(actions, "reencrypt", reencrypt, aliases=["reseal"])
 
 
 def reset_password(arguments: argparse.Namespace) -> str:
     """Give an administrator a new random password, and print it once."""
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
-        raise Failure(f"There is no administrator {arguments.user}.")
+        raise shape.Failure(f"There is no administrator {arguments.user}.")
     return password(admin, arguments)
 
 
@@ -405,7 +397,7 @@ def reencrypt(_: argparse.Namespace) -> int:
     what = f"{result.num_done} secrets of webhooks, second factors and jobs, and stored texts,"
     print(f"{what} are encrypted with VINERY_SECRET_KEY.")
     if result.num_unreadable:
-        raise Failure(
+        raise shape.Failure(
             f"{result.num_unreadable} more are encrypted with a key that is not configured. Add "
             "it to VINERY_SECRET_KEY_FALLBACKS; if it is lost, rotate the webhooks without grace "
             "and turn the second factors off."

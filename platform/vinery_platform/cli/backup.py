@@ -15,14 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_platform.cli.shape import (
-    Failure,
-    add_switch,
-    failing_on,
-    load_django,
-    print_line,
-    require_home,
-)
+from vinery_platform.cli import shape
 from vinery_platform.config import config_file
 from vinery_platform.config.home import Home
 from vinery_platform.operations import backup
@@ -38,22 +31,22 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help="default: vinery-backup-TIME.tar.gz, in this folder"
     )
-    add_switch(parser, "--force", "replace FILE if it exists")
-    add_switch(parser, "--verify", "only check FILE, which is a backup, as a whole")
+    shape.add_switch(parser, "--force", "replace FILE if it exists")
+    shape.add_switch(parser, "--verify", "only check FILE, which is a backup, as a whole")
 
 
-@failing_on(BackupFailed)
+@shape.failing_on(BackupFailed)
 def run_backup(arguments: argparse.Namespace) -> int:
     """Write the database, the secrets, usage that is not stored yet, the first credentials and
     vinery.toml of the home to one file. It works while Vinery runs."""
     if arguments.verify:
         if arguments.file is None:
-            raise Failure("Name the backup: vinery backup --verify FILE")
+            raise shape.Failure("Name the backup: vinery backup --verify FILE")
         manifest = _read(Path(arguments.file))
-        print_line(f"{arguments.file} is whole: {_describe(manifest)}")
+        shape.print_line(f"{arguments.file} is whole: {_describe(manifest)}")
         return 0
-    load_django()
-    require_home()
+    shape.load_django()
+    shape.require_home()
     from django.conf import settings
 
     name = f"vinery-backup-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz"
@@ -62,13 +55,13 @@ def run_backup(arguments: argparse.Namespace) -> int:
         database = settings.DATABASES["default"]
         manifest = backup.make(target, settings.HOME, database, replace=arguments.force)
     except FileExistsError as error:
-        raise Failure(f"{target} exists. Choose another name, or add --force.") from error
+        raise shape.Failure(f"{target} exists. Choose another name, or add --force.") from error
     except OSError as error:
-        raise Failure(f"The backup cannot be written: {error}.") from error
-    print_line(f"{target}: {_describe(manifest)}")
+        raise shape.Failure(f"The backup cannot be written: {error}.") from error
+    shape.print_line(f"{target}: {_describe(manifest)}")
     print("It holds secrets: keep it where only you can read it.")
     for line in _left_out():
-        print_line(line)
+        shape.print_line(line)
     return 0
 
 
@@ -78,7 +71,7 @@ def _read(file: Path, into: Path | None = None) -> Manifest:
     try:
         return backup.read(file, into)
     except OSError as error:
-        raise Failure(f"{file} cannot be restored: {error}.") from error
+        raise shape.Failure(f"{file} cannot be restored: {error}.") from error
 
 
 def _describe(manifest: Manifest) -> str:
@@ -103,7 +96,7 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a backup of `vinery backup`")
 
 
-@failing_on(BackupFailed)
+@shape.failing_on(BackupFailed)
 def run_restore(arguments: argparse.Namespace) -> str:
     """Check a whole backup, and put its state into this home folder, which must be empty. A
     vinery.toml in it stays."""
@@ -116,10 +109,10 @@ def run_restore(arguments: argparse.Namespace) -> str:
             with tempfile.TemporaryDirectory(dir=home.path, prefix="restoring-") as staging:
                 manifest = _read(file, Path(staging))
                 _restore(home, Path(staging), manifest)
-            print_line(f"Restored {home.path} from {file}: {_describe(manifest)}")
+            shape.print_line(f"Restored {home.path} from {file}: {_describe(manifest)}")
             return _bring_up_to_date(home)
     except OSError as error:
-        raise Failure(f"The restore failed: {error}.") from error
+        raise shape.Failure(f"The restore failed: {error}.") from error
 
 
 def _refuse_filled(home: Home) -> None:
@@ -128,7 +121,7 @@ def _refuse_filled(home: Home) -> None:
     found += [home.bootstrap_file.name] if home.bootstrap_file.exists() else []
     found += [path.name for path in (home.secrets, home.usage) if any(path.iterdir())]
     if found:
-        raise Failure(
+        raise shape.Failure(
             f"{home.path} is not empty: it has {', '.join(sorted(found))}. Stop Vinery and move "
             "them to another folder, or set VINERY_HOME to a new one. Then restore again."
         )
@@ -139,7 +132,7 @@ def _restore(home: Home, staging: Path, manifest: Manifest) -> None:
     the home stays."""
     with ExitStack() as undo:
         _move_configuration(home, staging, undo)
-        load_django()
+        shape.load_django()
         _refuse_unknown_migrations(manifest)
         _restore_database(home, staging, manifest)
         for path in staging.iterdir():
@@ -154,7 +147,7 @@ def _move_configuration(home: Home, staging: Path, undo: ExitStack) -> None:
     """Move vinery.toml first: it may name the database."""
     new, own = staging / config_file.NAME, home.path / config_file.NAME
     if new.exists() and own.exists():
-        print_line(f"{own} stays; that of the backup is left out.")
+        shape.print_line(f"{own} stays; that of the backup is left out.")
         new.unlink()
     elif new.exists():
         new.rename(own)
@@ -166,7 +159,7 @@ def _refuse_unknown_migrations(manifest: Manifest) -> None:
     unknown = [name for name in manifest.migrations if name not in known]
     # Migrations of an earlier release may have been joined since.
     if unknown and not manifest.is_of_older_version:
-        raise Failure(
+        raise shape.Failure(
             f"The backup's database is newer than this Vinery: {unknown[0]} is unknown here. "
             f"Install the version that made it ({manifest.version}), or a newer one."
         )
@@ -181,16 +174,18 @@ def _restore_database(home: Home, staging: Path, manifest: Manifest) -> None:
     database: dict[str, Any] = settings.DATABASES["default"]
     kind = "sqlite" if database["ENGINE"].endswith("sqlite3") else "postgresql"
     if kind != manifest.database:
-        raise Failure(
+        raise shape.Failure(
             f"The backup is of {manifest.database}, and this home uses {kind}. Set DATABASE_URL "
             "for a PostgreSQL database, and leave it out for SQLite."
         )
     if kind == "sqlite":
         if Path(database["NAME"]) != home.path / backup.SQLITE:
-            raise Failure("A restore puts SQLite into the home folder. Leave out DATABASE_URL.")
+            raise shape.Failure(
+                "A restore puts SQLite into the home folder. Leave out DATABASE_URL."
+            )
         return
     if connection.introspection.table_names():
-        raise Failure(
+        raise shape.Failure(
             "The database has tables, and a restore needs an empty one. Create one (createdb NAME) "
             "and set DATABASE_URL to it. Then restore again."
         )
@@ -205,5 +200,5 @@ def _bring_up_to_date(home: Home) -> str:
     for words in _AFTERWARDS:
         command = [sys.executable, "-m", "vinery_platform.cli", *words]
         if subprocess.run(command, env=environment, check=False).returncode != 0:
-            raise Failure(f"`vinery {' '.join(words)}` failed after the restore.")
+            raise shape.Failure(f"`vinery {' '.join(words)}` failed after the restore.")
     return "Next: vinery up. Usage journals of the backup are stored when it starts."

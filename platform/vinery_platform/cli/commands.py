@@ -16,14 +16,7 @@ from typing import Any, Final
 
 from vinery_accounts.base.names import escaped
 from vinery_platform import __version__
-from vinery_platform.cli.shape import (
-    Failure,
-    description_of,
-    glossary,
-    load_django,
-    print_line,
-    require_home,
-)
+from vinery_platform.cli import shape
 from vinery_platform.config import config_file
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.setting_table import SETTINGS
@@ -121,7 +114,7 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="vinery",
         description="Serve OpenVINO models to OpenAI clients.",
-        epilog=f"{_ABOUT_SETTINGS}\n{glossary(meanings)}\n{_ABOUT_SECRETS}",
+        epilog=f"{_ABOUT_SETTINGS}\n{shape.glossary(meanings)}\n{_ABOUT_SECRETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument(
@@ -134,7 +127,7 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
         if name in loaded:
             own, module = name.replace("-", "_"), import_module(module_of(name))
             if run := getattr(module, f"run_{own}", None):
-                command.description = description_of(run)
+                command.description = shape.description_of(run)
                 command.set_defaults(run=run, flags={})
             if add := getattr(module, f"add_{own}", None):
                 add(command)
@@ -153,22 +146,22 @@ def run(argv: Sequence[str] | None) -> int:
             raise SettingError(f"There is no command {words[0]}. Did you mean {near[0]}?")
         needs_django = name in COMMANDS.keys() - _WITHOUT_DJANGO - _LOADING
         if needs_django:
-            load_django()
+            shape.load_django()
         arguments = parser(name).parse_args(words)
         if name != "doctor":  # which reports a wrong file among others
             config_file.apply()
         if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
             logs.begin(process)
         if needs_django and getattr(arguments, "needs_home", True):
-            require_home()
+            shape.require_home()
         with nullcontext() if name in _WITHOUT_DJANGO else _acting():
             result: int | str = arguments.run(arguments)
         if isinstance(result, str):
-            print_line(result)
+            shape.print_line(result)
         sys.stdout.flush()
     except SettingError as error:
         return _print_error(str(error), 2)
-    except Failure as error:
+    except shape.Failure as error:
         return _print_error(str(error), 1)
     except BrokenPipeError:  # standard output is read no more, such as by `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

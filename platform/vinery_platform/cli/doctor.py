@@ -21,8 +21,7 @@ from typing import Any, Final
 from vinery_platform.cli.shape import add_json, json_of, load_django, print_line
 from vinery_platform.config import config_file, env, secret_files, setting_table
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import RunningServer
+from vinery_platform.config.home import Home, RunningServer
 from vinery_platform.operations import backup
 from vinery_platform.processes.listening import Address, listen
 from vinery_serving.models.hub.machine import memory_limit

@@ -9,15 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
-from vinery_platform.cli.shape import (
-    Failure,
-    add_command,
-    add_json,
-    add_switch,
-    failing_on,
-    print_rows,
-    subcommands,
-)
+from vinery_platform.cli import shape
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
 from vinery_serving.models.convert.checkpoint import ConvertError, architectures, line_named
@@ -33,15 +25,15 @@ _CHECK_HEADS: Final = ("name", "repository", "problem")
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    list_ = add_command(actions, "list", list_models)
+    actions = shape.subcommands(parser)
+    list_ = shape.add_command(actions, "list", list_models)
     tasks = sorted({each.task for each in catalogue()})
     list_.add_argument("--task", choices=tasks, help="only those of this task")
-    add_switch(list_, "--fits", "only those that this machine can run")
-    add_json(list_)
-    check_ = add_command(actions, "check", check_models)
+    shape.add_switch(list_, "--fits", "only those that this machine can run")
+    shape.add_json(list_)
+    check_ = shape.add_command(actions, "check", check_models)
     check_.add_argument("--endpoint", help="URL of the hub (default: HF_ENDPOINT)")
-    add_json(check_)
+    shape.add_json(check_)
 
 
 def list_models(arguments: argparse.Namespace) -> int:
@@ -53,7 +45,7 @@ def list_models(arguments: argparse.Namespace) -> int:
         for model in catalogue()
         if arguments.task in (None, model.task) and (not arguments.fits or model.fits(machine))
     ]
-    print_rows(rows, _HEADS, as_json=arguments.json)
+    shape.print_rows(rows, _HEADS, as_json=arguments.json)
     return 0
 
 
@@ -77,9 +69,9 @@ def _row(model: CatalogueModel, machine: Machine, *, as_json: bool) -> dict[str,
 def check_models(arguments: argparse.Namespace) -> int:
     """Compare the repositories, sizes and licences of the catalogue with a hub. The exit status is
     1 if one differs."""
-    with failing_on(PullFailed):
+    with shape.failing_on(PullFailed):
         rows = list(check(Hub.of_environment(arguments.endpoint)))
-    print_rows(rows, _CHECK_HEADS, as_json=arguments.json)
+    shape.print_rows(rows, _CHECK_HEADS, as_json=arguments.json)
     return int(any(row["problem"] for row in rows))
 
 
@@ -89,12 +81,12 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         "transformers that architectures need. A conversion makes the one that is missing. These "
         "commands list, make and remove them. Vinery need not run."
     )
-    actions = subcommands(parser)
-    add_json(add_command(actions, "environments", environments))
+    actions = shape.subcommands(parser)
+    shape.add_json(shape.add_command(actions, "environments", environments))
     for name, run in (("make", make), ("remove", remove)):
-        one = add_command(actions, name, run)
+        one = shape.add_command(actions, name, run)
         one.add_argument("line", metavar="LINE", help="from `vinery convert environments`")
-    add_json(add_command(actions, "architectures", known_architectures))
+    shape.add_json(shape.add_command(actions, "architectures", known_architectures))
 
 
 def environments(arguments: argparse.Namespace) -> int:
@@ -102,11 +94,11 @@ def environments(arguments: argparse.Namespace) -> int:
     rows = [row | {"folder": str(row["folder"])} for row in _environments().states()]
     if not arguments.json:
         rows = [row | {"size": gigabytes(row["num_bytes"])} for row in rows]
-    print_rows(rows, ("line", "state", "size", "folder"), as_json=arguments.json)
+    shape.print_rows(rows, ("line", "state", "size", "folder"), as_json=arguments.json)
     return 0
 
 
-@failing_on(ConvertError)
+@shape.failing_on(ConvertError)
 def make(arguments: argparse.Namespace) -> str:
     """Make an environment now. A conversion makes its own."""
 
@@ -117,11 +109,11 @@ def make(arguments: argparse.Namespace) -> str:
     try:
         made = asyncio.run(_environments().ensure(line_named(arguments.line), write))
     except KeyboardInterrupt:
-        raise Failure("Interrupted. Nothing of the environment is left.") from None
+        raise shape.Failure("Interrupted. Nothing of the environment is left.") from None
     return f"The environment {arguments.line} is ready: {made}"
 
 
-@failing_on(ConvertError)
+@shape.failing_on(ConvertError)
 def remove(arguments: argparse.Namespace) -> str:
     """Remove an environment, which frees its disk space."""
     is_removed = _environments().remove(line_named(arguments.line))
@@ -135,7 +127,7 @@ def known_architectures(arguments: argparse.Namespace) -> int:
         {"model_type": each.model_type, "line": each.line.name, "tasks": list(each.tasks)}
         for each in known
     ]
-    print_rows(rows, ("model_type", "line", "tasks"), as_json=arguments.json)
+    shape.print_rows(rows, ("model_type", "line", "tasks"), as_json=arguments.json)
     return 0
 
 

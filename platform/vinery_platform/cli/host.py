@@ -1,8 +1,5 @@
 """`vinery config`, `env`, `devices`, `reload` and `completion`: the settings, the first key, the
-devices, the processes and the shells of this host.
-
-Only the last needs Django, for the arguments of all commands. `vinery devices` needs no home
-folder, either: a short process asks OpenVINO.
+devices, the processes and the shells of this host. Only the last needs Django.
 """
 
 import argparse
@@ -15,19 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from vinery_platform.cli import shape
 from vinery_platform.cli.commands import COMMANDS, parser
-from vinery_platform.cli.shape import (
-    Failure,
-    add_json,
-    add_switch,
-    failing_on,
-    load_django,
-    print_note,
-    print_rows,
-)
 from vinery_platform.config import config_file, env
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import Credentials, Home, RunningServer
 from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_serving.models import devices
@@ -39,20 +27,20 @@ _RELOAD_WITHIN_S: Final = 600.0
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    add_switch(parser, "--path", "print the paths of the configuration files instead")
-    add_json(parser)
+    shape.add_switch(parser, "--path", "print the paths of the configuration files instead")
+    shape.add_json(parser)
 
 
 def run_config(arguments: argparse.Namespace) -> int:
     """Show each setting with its value and its source: the environment, a configuration file, or
     the default. Secrets are hidden."""
     if not arguments.path:
-        print_rows(list(_rows()), ("setting", "value", "source"), as_json=arguments.json)
+        shape.print_rows(list(_rows()), ("setting", "value", "source"), as_json=arguments.json)
     elif files := config_file.apply():
         print(*(file.path for file in files), sep="\n")
     else:
         paths = " or ".join(map(str, config_file.candidates()))
-        print_note(f"There is no configuration file. It would be {paths}.")
+        shape.print_note(f"There is no configuration file. It would be {paths}.")
     return 0
 
 
@@ -84,7 +72,7 @@ def run_env(_: argparse.Namespace) -> int:
     if known is None and not home.path.exists():
         raise home.missing()
     if known is None:
-        raise Failure(
+        raise shape.Failure(
             f"{home.bootstrap_file} was deleted, and with it the first key. Create another one: "
             "vinery key create --name NAME"
         )
@@ -97,21 +85,21 @@ def run_env(_: argparse.Namespace) -> int:
 
 # -- The devices of this machine
 
-add_devices = add_json
+add_devices = shape.add_json
 
 
 def run_devices(arguments: argparse.Namespace) -> int:
     """List the devices of this machine on which OpenVINO can run models. It looks for them now, and
     a running Vinery then knows them, too. Vinery need not run."""
     run_dir = Home.from_env().run
-    with failing_on(device_probe.ProbeFailed):
+    with shape.failing_on(device_probe.ProbeFailed):
         found = asyncio.run(device_probe.find())
     with suppress(OSError):  # there is no home yet, or it is full
         # A file of another user could not be read by Vinery.
         if run_dir.stat().st_uid == os.getuid():
             devices.write(run_dir, found)
     rows = [_device_row(each, as_json=arguments.json) for each in found]
-    print_rows(rows, ("device", "name", "memory", "driver"), as_json=arguments.json)
+    shape.print_rows(rows, ("device", "name", "memory", "driver"), as_json=arguments.json)
     return 0
 
 
@@ -142,12 +130,12 @@ def run_reload(_arguments: argparse.Namespace) -> int:
     give_up_at_s = time.monotonic() + _RELOAD_WITHIN_S
     while (note := _reload_note(home)) == before:
         if pid is None or home.supervisor_pid() != pid:
-            raise Failure(f"`vinery up` does not run with the home folder {home.path}.")
+            raise shape.Failure(f"`vinery up` does not run with the home folder {home.path}.")
         if time.monotonic() > give_up_at_s:
-            raise Failure("The web processes are not replaced yet: see `vinery logs`.")
+            raise shape.Failure("The web processes are not replaced yet: see `vinery logs`.")
         time.sleep(_RELOAD_POLL_S)
     if why_not := note.partition(" ")[2]:
-        raise Failure(f"{why_not}.")
+        raise shape.Failure(f"{why_not}.")
     print("vinery: the new web processes serve. The old ones finish their requests.")
     return 0
 
@@ -164,7 +152,7 @@ def _reload_note(home: Home) -> str:
 def run_completion(_arguments: argparse.Namespace) -> int:
     """Print a script that completes commands and options in bash and zsh. bash reads it from
     ~/.local/share/bash-completion/completions/vinery, zsh by: source <(vinery completion)."""
-    load_django()
+    shape.load_django()
     lines = (f"    '{at}') echo '{words}' ;;" for at, words in _completed(parser(*COMMANDS), ""))
     script = Path(__file__).with_name("completion.sh").read_text(encoding="utf-8")
     print(script.replace("    # words", "\n".join(lines)), end="")

@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from vinery_platform.cli.period import period
-from vinery_platform.cli.shape import Failure, add_number, add_switch
+from vinery_platform.cli.shape import Failure, add_number, add_switch, period
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.file import engine_name, log_paths, process_of
 from vinery_serving.processes.logs.lines import LEVELS, LogEntry, time_text
@@ -86,13 +85,11 @@ class Logs:
         return not processes - ({_NODE} if self._model is not None else set())
 
     def last(self, num_lines: int) -> list[LogEntry]:
-        """Return the last selected events, the oldest first."""
         backwards = (self._backwards(follower) for follower in self._followers.values())
         merged = heapq.merge(*backwards, key=lambda entry: entry.time, reverse=True)
         return list(islice(merged, num_lines))[::-1]
 
     def new(self) -> list[LogEntry]:
-        """Return the selected events that have come, the oldest first."""
         parts = (part for each in self._followers.values() for part in iter(each.read, []))
         found = (entry for part in parts for entry in part)
         return sorted(filter(self._has, found), key=lambda entry: entry.time)

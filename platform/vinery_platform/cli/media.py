@@ -6,17 +6,8 @@ from typing import Any, Final
 
 from vinery_accounts.access import audit
 from vinery_accounts.resources.base import EVERYTHING, Resource
-from vinery_platform.cli import resource
+from vinery_platform.cli import resource, shape
 from vinery_platform.cli.resource import Option
-from vinery_platform.cli.shape import (
-    Failure,
-    add_command,
-    add_json,
-    add_switch,
-    json_of,
-    print_rows,
-    subcommands,
-)
 from vinery_serving.media.tables import ovms
 from vinery_serving.media.tables.models import MediaRule
 from vinery_serving.media.tables.resource import (
@@ -47,27 +38,27 @@ _COLUMNS: Final = ("kind", "id", "scope", "whose", "what", "ports", "max_bytes",
 
 
 def add_media(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     epilog = "for example:  vinery media allow '*.example.org' --type 'image/*'"
-    one = add_command(actions, "allow", allow, epilog=epilog)
+    one = shape.add_command(actions, "allow", allow, epilog=epilog)
     one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
     _add_scope(one)
     resource.add_fields(one, resource.fields_of(MEDIA_RULES), {**_OF_HOSTS, **_OF_BOTH})
-    one = add_command(actions, "deny", deny)
+    one = shape.add_command(actions, "deny", deny)
     one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
     _add_scope(one)
-    add_switch(one, "--remove", "remove it instead")
-    add_json(add_command(actions, "list", list_rules))
+    shape.add_switch(one, "--remove", "remove it instead")
+    shape.add_json(shape.add_command(actions, "list", list_rules))
     resource.add_list(actions, MEDIA_DENIALS, name="denials")
-    one = add_command(actions, "limit", limit)
+    one = shape.add_command(actions, "limit", limit)
     one.add_argument("num", metavar="N", help="0 for none; off: removes the number")
     _add_scope(one)
-    one = add_command(actions, "test", run_test)
+    one = shape.add_command(actions, "test", run_test)
     one.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
     _add_scope(one)
-    add_json(one)
+    shape.add_json(one)
     epilog = "for example:  vinery media import --file start-model-server.sh"
-    one = add_command(actions, "import", import_, epilog=epilog)
+    one = shape.add_command(actions, "import", import_, epilog=epilog)
     for name, metavar, text in _OPTIONS:
         one.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar=metavar, help=text)
     text = "a script, service or compose file with the options of the model server"
@@ -106,7 +97,7 @@ def allow(arguments: argparse.Namespace) -> str:
     values = resource.values_of(arguments)
     wrong = [_OF_HOSTS[name].flag for name in values if name in _OF_HOSTS]
     if target is MEDIA_FOLDERS and wrong:
-        raise Failure(f"{wrong[0]} is for hosts: leave it out for a folder.")
+        raise shape.Failure(f"{wrong[0]} is for hosts: leave it out for a folder.")
     row = resource.put(target, {**_scope(arguments), **column}, {**values, "is_active": True})
     narrows = "" if row.organization_id is None else " as far as the platform allows it"
     return f"{row} is allowed for {row.whose}{narrows}. In force within a second."
@@ -122,7 +113,7 @@ def deny(arguments: argparse.Namespace) -> str:
         row = target.rows(EVERYTHING).filter(**scope, **column).first()
         if row is None:
             (what,) = column.values()
-            raise Failure(f"There is no rule for {what}. See: vinery media list")
+            raise shape.Failure(f"There is no rule for {what}. See: vinery media list")
         text = f"{row} is no longer allowed for {row.whose}."
         if arguments.remove:
             target.remove(EVERYTHING, row)
@@ -159,7 +150,7 @@ def list_rules(arguments: argparse.Namespace) -> int:
         for kind, each in (kinds | {"limit": MEDIA_LIMITS}).items()
         for row in each.rows(EVERYTHING).order_by("organization_id", "project_id", *each.ordering)
     ]
-    print_rows(rows, _COLUMNS, as_json=arguments.json)
+    shape.print_rows(rows, _COLUMNS, as_json=arguments.json)
     return 0
 
 
@@ -173,7 +164,7 @@ def limit(arguments: argparse.Namespace) -> str:
         MEDIA_LIMITS.remove(EVERYTHING, row)
         return "The number is removed."
     if not (arguments.num.isascii() and arguments.num.isdecimal()):
-        raise Failure(f"{arguments.num} is no number. Write one, or off.")
+        raise shape.Failure(f"{arguments.num} is no number. Write one, or off.")
     row = resource.put(MEDIA_LIMITS, scope, {"max_media": int(arguments.num)})
     return f"A request of {row.whose} may have {row.max_media} media."
 
@@ -188,14 +179,14 @@ def run_test(arguments: argparse.Namespace) -> int:
     organization, project = (row and row.pk for row in scope.values())
     verdict = test(arguments.what, organization, project)
     if arguments.json:
-        print(json_of(verdict.body))
+        print(shape.json_of(verdict.body))
     else:
         results = {True: "ok", False: "refused", None: ""}
         rows = [
             {"step": step.name, "result": results[step.is_ok], "details": step.text}
             for step in verdict.steps
         ]
-        print_rows(rows, ("step", "result", "details"), as_json=False)
+        shape.print_rows(rows, ("step", "result", "details"), as_json=False)
     return 0 if verdict.is_allowed else 1
 
 
@@ -216,11 +207,13 @@ def import_(arguments: argparse.Namespace) -> str:
         try:
             text = arguments.file.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
-            raise Failure(f"{arguments.file} cannot be read: {error}.") from error
+            raise shape.Failure(f"{arguments.file} cannot be read: {error}.") from error
     given = {name: value for name, *_ in _OPTIONS if (value := getattr(arguments, name))}
     options = ovms.Options.of({**flags_of(text), **given})
     if not options.domains and not options.folder:
-        raise Failure("There is no --allowed_media_domains and no --allowed_local_media_path.")
+        raise shape.Failure(
+            "There is no --allowed_media_domains and no --allowed_local_media_path."
+        )
     done = ovms.store(options)
     kept = f" {len(done.known)} existed: {', '.join(done.known)}." if done.known else ""
     return f"Imported: {', '.join(done.new) or 'nothing'}.{kept}"

@@ -10,30 +10,8 @@ from typing import Any, Final
 
 from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
-from vinery_platform.cli import logs
+from vinery_platform.cli import logs, resource, shape
 from vinery_platform.cli.models import add_files, add_speed
-from vinery_platform.cli.resource import (
-    Option,
-    RowCommands,
-    add_fields,
-    add_list,
-    fields_of,
-    ids_of,
-    model_named,
-    values_of,
-)
-from vinery_platform.cli.shape import (
-    Commands,
-    Failure,
-    add_command,
-    add_json,
-    add_switch,
-    glossary,
-    json_of,
-    print_line,
-    print_values,
-    subcommands,
-)
 from vinery_serving.engine.option_parsing import option_documents
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
@@ -46,30 +24,32 @@ _DEVICE_HELP: Final = (
 )
 
 _OPTIONS: Final = {
-    "folder": Option(parse=lambda text: str(Path(text).expanduser().resolve())),
-    "device": Option(help=_DEVICE_HELP),
-    "project_ids": Option(
+    "folder": resource.Option(parse=lambda text: str(Path(text).expanduser().resolve())),
+    "device": resource.Option(help=_DEVICE_HELP),
+    "project_ids": resource.Option(
         "--project",
-        parse=lambda word: ids_of("project", [word])[0],
+        parse=lambda word: resource.ids_of("project", [word])[0],
         metavar="ID_OR_NAME",
         help="only keys of this project, or of several, see and use the model",
         clear="--any-project",
         is_list=True,
     ),
-    "num_replicas": Option("--replicas", help="how many engines serve it"),
-    "replica_devices": Option(
+    "num_replicas": resource.Option("--replicas", help="how many engines serve it"),
+    "replica_devices": resource.Option(
         "--replica-device",
         help="the device of a replica, or of several in turn",
         clear="--one-device",
     ),
-    "host_labels": Option(
+    "host_labels": resource.Option(
         "--host-label",
         metavar="LABEL=VALUE",
         help="of several hosts, only those with this label run it, such as host=moon",
         clear="--any-host",
     ),
-    "is_pinned": Option(help="it never sleeps"),
-    "idle_s": Option("--idle-s", help="seconds without a request after which it sleeps; 0: never"),
+    "is_pinned": resource.Option(help="it never sleeps"),
+    "idle_s": resource.Option(
+        "--idle-s", help="seconds without a request after which it sleeps; 0: never"
+    ),
 }
 # More than the node gives a test.
 _TEST_WITHIN_S: Final = 90.0
@@ -79,15 +59,17 @@ _NUM_LOG_LINES: Final = 20
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     _add_add(actions)
     add_files(actions)
-    add_list(actions, MODELS, "List all models and their state. `show` has log lines, too.")
-    named = ("name", "NAME", "the name that clients use")
-    one = RowCommands(
-        actions, MODELS, model_named, *named, see="vinery model show", options=_OPTIONS
+    resource.add_list(
+        actions, MODELS, "List all models and their state. `show` has log lines, too."
     )
-    add_json(one.add("show", show))
+    named = ("name", "NAME", "the name that clients use")
+    one = resource.RowCommands(
+        actions, MODELS, resource.model_named, *named, see="vinery model show", options=_OPTIONS
+    )
+    shape.add_json(one.add("show", show))
     text = "an engine option, such as max_running=8; an empty value: its default"
     _add_options(one.add_change(change), text)
     of_lists = {each.name for each in MODELS.actions if each.is_of_list}
@@ -98,13 +80,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_speed(actions, one)
 
 
-def _add_add(actions: Commands) -> None:
+def _add_add(actions: shape.Commands) -> None:
     meanings = {each.name: f"{each.meaning} ({each.default_text})" for each in option_documents()}
-    add_ = add_command(
+    add_ = shape.add_command(
         actions,
         "add",
         add,
-        epilog=f"engine options:\n{glossary(meanings)}",
+        epilog=f"engine options:\n{shape.glossary(meanings)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     text = f"where openvino_model.xml is, or what ships with Vinery: {', '.join(shipped_models())}"
@@ -113,8 +95,8 @@ def _add_add(actions: Commands) -> None:
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     labels = replace(_OPTIONS["host_labels"], clear="")
-    add_fields(add_, fields_of(MODELS), {"host_labels": labels})
-    add_switch(add_, "--no-load", "do not load it now")
+    resource.add_fields(add_, resource.fields_of(MODELS), {"host_labels": labels})
+    shape.add_switch(add_, "--no-load", "do not load it now")
 
 
 def _add_options(parser: argparse.ArgumentParser, text: str) -> None:
@@ -147,7 +129,7 @@ def add(arguments: argparse.Namespace) -> str:
         device=arguments.device,
         options=dict(arguments.option),
         load=not arguments.no_load,
-        **values_of(arguments),
+        **resource.values_of(arguments),
     )
     added = f"Added {model} from {model.folder}."
     if arguments.no_load:
@@ -156,7 +138,7 @@ def add(arguments: argparse.Namespace) -> str:
 
 
 def change(model: ServedModel, arguments: argparse.Namespace) -> str:
-    values = values_of(arguments)
+    values = resource.values_of(arguments)
     if arguments.option:
         options = model.options | dict(arguments.option)
         values["options"] = {key: value for key, value in options.items() if value != ""}
@@ -171,11 +153,11 @@ def self_test(model: ServedModel, _: argparse.Namespace) -> int:
     while model.test_asked_at is not None:
         if time.monotonic() > deadline_s:
             text = f"{model} has no result after {_TEST_WITHIN_S:g} s. Is its node running?"
-            raise Failure(f"{text} See: vinery status")
+            raise shape.Failure(f"{text} See: vinery status")
         time.sleep(_POLL_S)
-        model = model_named(model.name)
+        model = resource.model_named(model.name)
     failure = model.status.picture_failure
-    print_line(f"{model}: {failure or 'passed'}")
+    shape.print_line(f"{model}: {failure or 'passed'}")
     return int(bool(failure))
 
 
@@ -191,9 +173,9 @@ def show(model: ServedModel, arguments: argparse.Namespace) -> int:
     (model,) = MODELS.load([model])
     body = ServedModelSerializer(model, context={"access": EVERYTHING}).data
     if arguments.json:
-        print(json_of({**body, "log": engine_log(model.name)}))
+        print(shape.json_of({**body, "log": engine_log(model.name)}))
         return 0
-    print_values(_lines(model))
+    shape.print_values(_lines(model))
     if model.status.last_error:
         print(f"\n{escaped(model.status.last_error, keep=chr(10))}")
     print(f"\n{engine_log_text(model.name, _NUM_LOG_LINES)}")

@@ -11,29 +11,7 @@ from typing import Any, Final
 from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.fields import serializer_of
-from vinery_platform.cli.resource import (
-    Option,
-    RowCommands,
-    add_fields,
-    add_list,
-    add_resource,
-    parameters_of,
-    put,
-    values_of,
-)
-from vinery_platform.cli.shape import (
-    Commands,
-    Failure,
-    add_command,
-    add_json,
-    add_switch,
-    failing_on,
-    json_of,
-    print_line,
-    print_note,
-    print_rows,
-    print_values,
-)
+from vinery_platform.cli import resource, shape
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.convert.checkpoint import ConvertOptions
 from vinery_serving.models.hub.catalogue import find
@@ -59,8 +37,8 @@ from vinery_serving.processes.logs.reading import last_lines
 
 
 def add_alias(parser: argparse.ArgumentParser) -> None:
-    one = add_resource(parser, MODEL_ALIASES, without=("change",))
-    put_ = add_command(one.actions, "set", set_alias)
+    one = resource.add_resource(parser, MODEL_ALIASES, without=("change",))
+    put_ = shape.add_command(one.actions, "set", set_alias)
     put_.add_argument("name", metavar="NAME", help="the name that clients send")
     text = "a served model; without a weight: 1"
     put_.add_argument("targets", metavar="MODEL[=WEIGHT]", type=target, nargs="+", help=text)
@@ -78,7 +56,7 @@ def set_alias(arguments: argparse.Namespace) -> str:
     qwen-a=90 qwen-b=10`, nine of ten requests for chat go to qwen-a. A model with the weight 0
     answers only if no other can. The former models of the name are replaced."""
     values = {"targets": dict(arguments.targets)}
-    row = put(MODEL_ALIASES, {"name": arguments.name}, values)
+    row = resource.put(MODEL_ALIASES, {"name": arguments.name}, values)
     return f"{row} stands for {targets_text(row.targets)}."
 
 
@@ -89,7 +67,7 @@ _POLL_S: Final = 0.3
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    one = add_resource(parser, MODEL_JOBS, "pk", "ID", "from `vinery job list`")
+    one = resource.add_resource(parser, MODEL_JOBS, "pk", "ID", "from `vinery job list`")
     one.add("show", show_job)
     one.add("log", show_log)
 
@@ -98,7 +76,7 @@ def show_job(job: ModelJob, _: argparse.Namespace) -> int:
     """Show a job and its progress."""
     lines = {"job": job, "state": job.state_text, "progress": job.progress}
     lines |= {"attempts": job.num_attempts, "error": job.error}
-    print_values({name: value for name, value in lines.items() if value != ""})
+    shape.print_values({name: value for name, value in lines.items() if value != ""})
     return 0
 
 
@@ -107,9 +85,9 @@ def show_log(job: ModelJob, _: argparse.Namespace) -> int:
     try:
         entries = last_lines(job.log_path, _NUM_LOG_LINES)
     except OSError:
-        raise Failure(f"The {job} has logged nothing on this host.") from None
+        raise shape.Failure(f"The {job} has logged nothing on this host.") from None
     for entry in entries:
-        print_line(escaped(entry.text()))
+        shape.print_line(escaped(entry.text()))
     return 0
 
 
@@ -124,7 +102,7 @@ def wait_for(
         time.sleep(_POLL_S)
         job.refresh_from_db()
     if job.state != JobState.DONE:
-        raise Failure(job.error or f"The {job} is {job.state_text}.")
+        raise shape.Failure(job.error or f"The {job} is {job.state_text}.")
 
 
 # -- Models of hubs, and checkpoints
@@ -132,54 +110,58 @@ def wait_for(
 _OF_NEW_MODELS: Final = ("name", "device", "is_loaded")
 _HUB_WITHIN_S: Final = 600.0  # a page would not wait so long
 _OPTIONS: Final = {
-    "sha256": Option(metavar="DIGEST"),
-    "include": Option(metavar="PATTERN"),
-    "context": Option(metavar="TOKENS"),
+    "sha256": resource.Option(metavar="DIGEST"),
+    "include": resource.Option(metavar="PATTERN"),
+    "context": resource.Option(metavar="TOKENS"),
 }
 
 
-def add_files(actions: Commands) -> None:
+def add_files(actions: shape.Commands) -> None:
     search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", has_options=False)
-    add_switch(search_, "--all", "also models that must be converted first")
-    add_json(search_)
-    add_json(_add_job_command(actions, "check", check, "repository", "REPOSITORY"))
-    loaded = {"is_loaded": Option("--serve", help="load it when it is there (default: yes)")}
+    shape.add_switch(search_, "--all", "also models that must be converted first")
+    shape.add_json(search_)
+    shape.add_json(_add_job_command(actions, "check", check, "repository", "REPOSITORY"))
+    loaded = {
+        "is_loaded": resource.Option("--serve", help="load it when it is there (default: yes)")
+    }
     pull_ = _add_job_command(actions, "pull", pull, "repository", "REPOSITORY", loaded)
-    add_switch(pull_, "--yes", "fetch it without a question")
-    add_switch(pull_, "--no-wait", "do not show the progress")
-    loaded = {"is_loaded": Option("--load", help="load it when it is converted (default: yes)")}
+    shape.add_switch(pull_, "--yes", "fetch it without a question")
+    shape.add_switch(pull_, "--no-wait", "do not show the progress")
+    loaded = {
+        "is_loaded": resource.Option("--load", help="load it when it is converted (default: yes)")
+    }
     convert_ = _add_job_command(actions, "convert", convert, "folder", "FOLDER", loaded)
     fields = serializer_of(ConvertOptions)().fields
-    add_fields(convert_, fields, {}, fields)
+    resource.add_fields(convert_, fields, {}, fields)
 
 
 def _add_job_command(
-    actions: Commands,
+    actions: shape.Commands,
     name: str,
     run: Callable[[argparse.Namespace], int | str],
     positional: str,
     metavar: str,
-    options: Mapping[str, Option] | None = None,
+    options: Mapping[str, resource.Option] | None = None,
     *,
     has_options: bool = True,
 ) -> argparse.ArgumentParser:
     """Add a command with the parameters of an action of the list of models."""
     action = MODELS.action(name)
-    parser = add_command(actions, name, run, action.help)
+    parser = shape.add_command(actions, name, run, action.help)
     fields: Any = action.serializer().fields
     help_text = str(fields[positional].help_text).replace("%", "%%")
     parser.add_argument(positional, metavar=metavar, help=help_text)
     if has_options:
         names = [each for each in fields if each not in (positional, "options")]
-        add_fields(parser, fields, {**_OPTIONS, **(options or {})}, names)
+        resource.add_fields(parser, fields, {**_OPTIONS, **(options or {})}, names)
     return parser
 
 
 def search_hub(arguments: argparse.Namespace) -> int:
-    with failing_on(PullFailed):
+    with shape.failing_on(PullFailed):
         found = search(Hub.of_environment(), arguments.text, only_openvino=not arguments.all)
     heads = ("name", "tag", "downloads")
-    print_rows([asdict(each) for each in found], heads, as_json=arguments.json)
+    shape.print_rows([asdict(each) for each in found], heads, as_json=arguments.json)
     return 0
 
 
@@ -188,9 +170,9 @@ def check(arguments: argparse.Namespace) -> int:
     asked = pulls.Check(**_asked("check", arguments))
     verdict = _judged(asked, asked.context).verdict
     if verdict is None:
-        raise Failure("An archive can be judged only when it is unpacked: pull it.")
+        raise shape.Failure("An archive can be judged only when it is unpacked: pull it.")
     if arguments.json:
-        print(json_of(LoadVerdictSerializer(verdict).data))
+        print(shape.json_of(LoadVerdictSerializer(verdict).data))
     else:
         _print(verdict)
     return int(verdict.answer is Answer.NO)
@@ -201,18 +183,18 @@ def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     what = arguments.repository
     is_path = what.startswith((".", "/", "~")) or (Path(what).exists() and find(what) is None)
     arguments.field_repository = str(Path(what).expanduser().resolve()) if is_path else what
-    return dict(parameters_of(MODELS.action(name), arguments))
+    return dict(resource.parameters_of(MODELS.action(name), arguments))
 
 
 def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> pulls.Judged:
-    with failing_on(PullFailed):
+    with shape.failing_on(PullFailed):
         return pulls.look(asked, context, within_s=_HUB_WITHIN_S)
 
 
 def _print(verdict: Verdict) -> None:
-    print_values(dict(pulls.facts_of(verdict)))
+    shape.print_values(dict(pulls.facts_of(verdict)))
     for reason in verdict.reasons:
-        print_line(reason)
+        shape.print_line(reason)
 
 
 def pull(arguments: argparse.Namespace) -> int:
@@ -221,37 +203,39 @@ def pull(arguments: argparse.Namespace) -> int:
         asked.repository, asked.name, device=asked.device, load=asked.is_loaded
     )
     if shipped is not None:
-        print_line(f"{shipped} ships with Vinery, and is served from {shipped.folder}.")
+        shape.print_line(f"{shipped} ships with Vinery, and is served from {shipped.folder}.")
         return 0
     judged = _judged(asked)
     if judged.verdict is not None:
         _print(judged.verdict)
         _confirm(judged.verdict, is_sure=arguments.yes)
     job = pulls.pull(asked, judged)
-    print_line(f"Pulling {job.model}. Progress: vinery job show {job.pk}")
+    shape.print_line(f"Pulling {job.model}. Progress: vinery job show {job.pk}")
     if arguments.no_wait:
         return 0
     try:
-        wait_for(job, print_line, lambda job: job.progress or job.state_text)
+        wait_for(job, shape.print_line, lambda job: job.progress or job.state_text)
     except KeyboardInterrupt:  # the job runs on
-        print_line(f"The pull goes on. To end it: vinery job cancel {job.pk}")
+        shape.print_line(f"The pull goes on. To end it: vinery job cancel {job.pk}")
         return 0
-    print_line(f"Pulled {job.model} to {job.result['folder']}. See: vinery model show {job.model}")
+    shape.print_line(
+        f"Pulled {job.model} to {job.result['folder']}. See: vinery model show {job.model}"
+    )
     return 0
 
 
 def _confirm(verdict: Verdict, *, is_sure: bool) -> None:
     """Raises `Failure` unless the model will load and the administrator agrees."""
     if verdict.answer is Answer.NO:
-        raise Failure(f"{verdict.repository} will not load here, so it is not fetched.")
+        raise shape.Failure(f"{verdict.repository} will not load here, so it is not fetched.")
     if is_sure or not sys.stdin.isatty():
         return
     if input(f"Fetch {gigabytes(verdict.size_bytes)}? [y/N] ").strip().lower() not in ("y", "yes"):
-        raise Failure("Nothing was fetched.")
+        raise shape.Failure("Nothing was fetched.")
 
 
 def convert(arguments: argparse.Namespace) -> str:
-    folder, given = Path(arguments.folder).resolve(), values_of(arguments)
+    folder, given = Path(arguments.folder).resolve(), resource.values_of(arguments)
     options = {name: value for name, value in given.items() if name not in _OF_NEW_MODELS}
     values = {name: value for name, value in given.items() if name in _OF_NEW_MODELS}
     values |= {"folder": str(folder), "name": given.get("name", folder.name), "options": options}
@@ -268,46 +252,46 @@ _SPEED_HEADS: Final = (
 )
 
 
-def add_speed(actions: Commands, one: RowCommands) -> None:
-    add_json(one.add_action(MODELS.action("bench"), bench))
+def add_speed(actions: shape.Commands, one: resource.RowCommands) -> None:
+    shape.add_json(one.add_action(MODELS.action("bench"), bench))
     tune_ = one.add_action(MODELS.action("tune"), tune)
-    add_switch(tune_, "--apply", "set the best options: an engine with them takes over")
-    add_json(tune_)
+    shape.add_switch(tune_, "--apply", "set the best options: an engine with them takes over")
+    shape.add_json(tune_)
     one.add_action(MODELS.action("apply-tuning"))
-    add_list(actions, SPEED_RESULTS, name="speeds")
+    resource.add_list(actions, SPEED_RESULTS, name="speeds")
 
 
 def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
     job = job_requests.measure(model)
-    wait_for(job, print_note, lambda job: job.stage)
+    wait_for(job, shape.print_note, lambda job: job.stage)
     result = SpeedResult.objects.filter(model=model).first()
     if result is None:
-        raise Failure(f"The {job} has no result. See: vinery job show {job.pk}")
+        raise shape.Failure(f"The {job} has no result. See: vinery job show {job.pk}")
     if arguments.json:
-        print(json_of(SpeedResultSerializer(result, context={"access": EVERYTHING}).data))
+        print(shape.json_of(SpeedResultSerializer(result, context={"access": EVERYTHING}).data))
         return 0
     rows = [{**point, "memory_mb": point["memory_bytes"] >> 20} for point in result.points]
-    print_rows(rows, _SPEED_HEADS, as_json=False)
+    shape.print_rows(rows, _SPEED_HEADS, as_json=False)
     if result.num_other_tokens:
         text = f"Clients used {result.num_other_tokens} tokens of this model meanwhile, which made"
-        print_line(f"{text} the measured requests slower.")
+        shape.print_line(f"{text} the measured requests slower.")
     return 0
 
 
 def tune(model: ServedModel, arguments: argparse.Namespace) -> int:
-    asked = job_requests.Tune(**parameters_of(MODELS.action("tune"), arguments))
+    asked = job_requests.Tune(**resource.parameters_of(MODELS.action("tune"), arguments))
     job = job_requests.tune(model, asked)
-    wait_for(job, print_note, lambda job: job.stage)
+    wait_for(job, shape.print_note, lambda job: job.stage)
     result = job.result
     if arguments.json:
-        print(json_of(result))
+        print(shape.json_of(result))
     else:
-        print_rows(list(trial_rows(result)), _TRIAL_HEADS, as_json=False)
-        print_line(summary(result))
+        shape.print_rows(list(trial_rows(result)), _TRIAL_HEADS, as_json=False)
+        shape.print_line(summary(result))
     if arguments.apply and is_better(result):
         model.refresh_from_db()
         MODELS.act(EVERYTHING, MODELS.action("apply-tuning"), model)
-        print_note(f"{model} has these options now.")
+        shape.print_note(f"{model} has these options now.")
     elif is_better(result):
-        print_note(f"To set them: vinery model apply-tuning {model}")
+        shape.print_note(f"To set them: vinery model apply-tuning {model}")
     return 0

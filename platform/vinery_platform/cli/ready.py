@@ -1,20 +1,25 @@
-"""`vinery ready`: is the server of this machine ready?
+"""`vinery ready`: is the server of this machine ready? And the text of `vinery up` once it is.
 
-Standard library only, for the supervisor.
+Without Django, for the supervisor.
 """
 
 import argparse
 import json
+import shlex
+import shutil
+import sys
 from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from vinery_platform.cli.shape import Failure
+from vinery_platform.config import config_file, env
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import RunningServer
+from vinery_platform.config.home import Credentials, Home, RunningServer, default_path
+from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address
 
 _TIMEOUT_S = 2.0
@@ -60,3 +65,63 @@ def run_ready(_: argparse.Namespace) -> str:
     if not report["is_ready"]:
         raise Failure(f"{base_url} is not ready: it waits for a model's first token.")
     return f"{base_url} is ready."
+
+
+# -- The greeting
+
+
+def greet(server: RunningServer, home: Home, *, is_first_start: bool) -> None:
+    """Print addresses, credentials and commands: with secrets on a terminal only, because more
+    people and programs read a log than secrets are for; with JSON lines a record. Raises
+    `SettingError`."""
+    line = f"running at {server.base_url}"
+    if logs.is_json():
+        logs.announce(line)
+        return
+    known, is_terminal = Credentials.read(home.bootstrap_file), sys.stdout.isatty()
+    shows_password = is_terminal and is_first_start
+    logs.show(greeting(server, home, known, shows_key=is_terminal, shows_password=shows_password))
+    logs.note_printed(line)
+
+
+def greeting(
+    server: RunningServer,
+    home: Home,
+    known: Credentials | None,
+    *,
+    shows_key: bool,
+    shows_password: bool,
+) -> str:
+    vinery, public_url = command_words(), env.url("VINERY_PUBLIC_URL")
+    url = public_url or server.base_url
+    rows = {"URL": url, "console": f"{url}/console/", "admin": f"{url}/admin/"}
+    rows["API"] = f"{url}/v1 (the base URL for OpenAI clients)"
+    if public_url:
+        rows["local"] = server.base_url
+    if known is None:
+        rows["API key"] = f"create one: {vinery} key create --name NAME"
+    else:
+        rows["user"] = known.admin_user
+        rows |= {"password": known.admin_password} if shows_password else {}
+        rows |= {"API key": known.api_key} if shows_key else {}
+        rows["saved in"] = f"{home.bootstrap_file} (user, password and API key)"
+    rows["commands"] = f"{vinery} --help"
+    rows["logs"] = f"{vinery} logs (in {home.logs})"
+    rows["stop"] = f"Ctrl-C in its terminal, or: kill {server.pid}"
+    return "\n".join(["running", "", *(f"  {name:<11}{text}" for name, text in rows.items()), ""])
+
+
+def command_words() -> str:
+    """How a user calls `vinery` from another shell, such as `VINERY_HOME=/srv/v /srv/w/bin/vinery`:
+    the program of this environment, with the home or the configuration file if other shells do not
+    find it."""
+    script = Path(sys.executable).with_name("vinery")
+    found = shutil.which("vinery")
+    is_found = found is not None and Path(found).resolve() == script.resolve()
+    words = shlex.quote("vinery" if is_found else str(script))
+    named, home = env.text(config_file.VARIABLE), Home.from_env().path
+    if home != default_path() and env.origin_of("VINERY_HOME") is None:
+        words = f"VINERY_HOME={shlex.quote(str(home))} {words}"
+    if Path(named).is_file():  # and is not /dev/null
+        words = f"{config_file.VARIABLE}={shlex.quote(named)} {words}"
+    return words

@@ -19,7 +19,7 @@ from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, forget, read_items
 from vinery_accounts.usage import export
-from vinery_platform.cli.period import DAY
+from vinery_platform.cli import shape
 from vinery_platform.cli.resource import (
     Option,
     RowCommands,
@@ -34,18 +34,6 @@ from vinery_platform.cli.resource import (
     organization_named,
     webhook_of,
 )
-from vinery_platform.cli.shape import (
-    Failure,
-    add_command,
-    add_file,
-    add_json,
-    json_of,
-    print_line,
-    print_note,
-    print_rows,
-    subcommands,
-    write_file,
-)
 from vinery_serving.models import live_requests
 
 # -- Requests that run now
@@ -56,9 +44,9 @@ _LIVE_HEADS: Final = (
 
 
 def add_requests(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    add_json(add_command(actions, "live", show_live))
-    to_stop = add_command(actions, "stop", stop)
+    actions = shape.subcommands(parser)
+    shape.add_json(shape.add_command(actions, "live", show_live))
+    to_stop = shape.add_command(actions, "stop", stop)
     to_stop.add_argument("id", metavar="REQUEST_ID", help="from `requests live`")
     to_stop.add_argument("--reason", metavar="TEXT", default="", help="the client reads it")
 
@@ -76,18 +64,18 @@ def show_live(arguments: argparse.Namespace) -> int:
         }
         for row in live_requests.live_rows(EVERYTHING)
     ]
-    print_rows(rows, _LIVE_HEADS, as_json=arguments.json)
+    shape.print_rows(rows, _LIVE_HEADS, as_json=arguments.json)
     return 0
 
 
 def stop(arguments: argparse.Namespace) -> str:
     """Stop a request. Its client gets the error `stopped` with the reason."""
     if len(arguments.reason) > live_requests.MAX_REASON:
-        raise Failure(f"The reason may have at most {live_requests.MAX_REASON} characters.")
+        raise shape.Failure(f"The reason may have at most {live_requests.MAX_REASON} characters.")
     try:
         live_requests.stop(EVERYTHING, arguments.id, arguments.reason)
     except Http404 as error:
-        raise Failure(str(error)) from None
+        raise shape.Failure(str(error)) from None
     return f"{arguments.id} is stopped."
 
 
@@ -101,11 +89,11 @@ _REFUSAL_FILTERS: Final = {
 
 
 def add_refusals(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    add_list(actions, REFUSALS, options=_REFUSAL_FILTERS, usual=DAY)
-    to_file = add_command(actions, "export", export_refusals)
-    add_filters(to_file, REFUSALS, _REFUSAL_FILTERS, (), DAY)
-    add_file(to_file)
+    actions = shape.subcommands(parser)
+    add_list(actions, REFUSALS, options=_REFUSAL_FILTERS, usual=shape.DAY)
+    to_file = shape.add_command(actions, "export", export_refusals)
+    add_filters(to_file, REFUSALS, _REFUSAL_FILTERS, (), shape.DAY)
+    shape.add_file(to_file)
 
 
 def export_refusals(arguments: argparse.Namespace) -> int:
@@ -113,7 +101,7 @@ def export_refusals(arguments: argparse.Namespace) -> int:
     short, in order of time."""
     rows = filtered(REFUSALS, arguments)
     texts = export.export_refusals(rows, export.Format(arguments.format))
-    return write_file(arguments.output, texts)
+    return shape.write_file(arguments.output, texts)
 
 
 def add_quarantine(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +116,7 @@ def add_quarantine(parser: argparse.ArgumentParser) -> None:
 
 
 def add_capture(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     text = (
         "List captured requests, the newest first, without their texts. What a project captures "
         "is set with: vinery project change NAME --capture-hours N"
@@ -136,7 +124,7 @@ def add_capture(parser: argparse.ArgumentParser) -> None:
     add_list(actions, CAPTURES, text, options={"request_id": Option("--request", metavar="ID")})
     of_request = ("request", "REQUEST_ID", "the x-request-id of its response")
     one = RowCommands(actions, CAPTURES, capture_of, *of_request)
-    add_json(one.add("show", show_texts))
+    shape.add_json(one.add("show", show_texts))
     one.add("delete", delete_capture)
 
 
@@ -158,11 +146,11 @@ def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
     log."""
     body = CAPTURES.answer_of("retrieve")(row).data
     if arguments.json:
-        print(json_of(body))
+        print(shape.json_of(body))
         return 0
     for column, notice in _MISSING.items():
         if body[column]:
-            print_note(notice)
+            shape.print_note(notice)
     print(body["body"], body["answer"], sep="\n\n")
     return 0
 
@@ -181,14 +169,14 @@ _STORED: dict[str, Resource[Any]] = {"resp": RESPONSES, "conv": CONVERSATIONS, "
 
 
 def add_stored(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     for resource in _STORED.values():
         add_list(actions, resource, name=resource.path.removeprefix("stored-"))
     about = ("id", "ID", "the id of a response, a conversation or a chat")
     one = RowCommands(actions, RESPONSES, _stored_of, *about)
     one.add("show", show_stored)
     one.add("remove", remove_stored)
-    forgotten = add_command(actions, "forget", forget_stored)
+    forgotten = shape.add_command(actions, "forget", forget_stored)
     for name, kind in (("project", "a project"), ("user", "a user")):
         forgotten.add_argument(f"--{name}", metavar="ID_OR_NAME", help=f"what is stored for {kind}")
 
@@ -205,7 +193,7 @@ def _stored_of(public_id: str) -> Any:
 
 def show_stored(row: Any, _: argparse.Namespace) -> int:
     """Print what was said, as JSON. This writes an entry of the audit log."""
-    print(json_of(read_items(row)))
+    print(shape.json_of(read_items(row)))
     return 0
 
 
@@ -219,7 +207,7 @@ def forget_stored(arguments: argparse.Namespace) -> str:
     """Delete all that is stored for a project, or for a user, or for a user in a project."""
     given = {kind: vars(arguments)[kind] for kind in ("project", "user") if vars(arguments)[kind]}
     if not given:
-        raise Failure("Name a project, a user, or both: --project, --user")
+        raise shape.Failure("Name a project, a user, or both: --project, --user")
     owner = {f"{kind}_id": ids_of(kind, [word])[0] for kind, word in given.items()}
     return f"{forget(EVERYTHING, **owner)['num_deleted']} are deleted."
 
@@ -228,11 +216,11 @@ def forget_stored(arguments: argparse.Namespace) -> str:
 
 
 def add_audit(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     show = add_list(actions, AUDIT, without=("target_kind", "target_id"), narrow=_on_target)
     text = "only with targets of this kind, such as key; or with this one, such as key:12"
     show.add_argument("--target", metavar="KIND[:ID]", default="", help=text)
-    check = add_command(actions, "verify", verify)
+    check = shape.add_command(actions, "verify", verify)
     check.add_argument("--newest", metavar="HASH", help="a hash that was once the newest")
 
 
@@ -248,7 +236,7 @@ def verify(arguments: argparse.Namespace) -> int:
     too. The exit status is 1 for a broken log."""
     verdict = audit_log.verify(arguments.newest)
     if verdict.broken is not None:
-        raise Failure(f"The audit log is broken ({verdict.broken}). {verdict.message}")
+        raise shape.Failure(f"The audit log is broken ({verdict.broken}). {verdict.message}")
     print(f"The audit log is intact: {verdict.num_entries} entries.")
     print(f"Newest hash: {verdict.newest_hash}")
     return 0
@@ -258,14 +246,14 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def add_alerts(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     add_list(actions, ALERTS)
-    test = add_command(actions, "test", send_test)
+    test = shape.add_command(actions, "test", send_test)
     where = test.add_mutually_exclusive_group()
     where.add_argument("--webhook", metavar="ID", help="from `alerts webhooks`")
     where.add_argument("--email", metavar="ADDRESS", help="to this address")
     add_list(actions, WEBHOOKS, name="webhooks")
-    add = add_command(actions, "add-webhook", add_webhook)
+    add = shape.add_command(actions, "add-webhook", add_webhook)
     add.add_argument("name", metavar="NAME", help="what it is for")
     add.add_argument("url", metavar="URL", help="https://...")
     add.add_argument("--organization", metavar="NAME", help="default: the platform")
@@ -280,24 +268,26 @@ def send_test(arguments: argparse.Namespace) -> int | str:
     active = Webhook.objects.filter(is_active=True)
     receivers = [webhook_of(arguments.webhook)] if arguments.webhook else list(active)
     if not receivers:
-        raise Failure("There is no active webhook. Add one: vinery alerts add-webhook")
+        raise shape.Failure("There is no active webhook. Add one: vinery alerts add-webhook")
     test = partial(WEBHOOKS.act, EVERYTHING, WEBHOOKS.action("test"))
     errors: list[Any] = [test(webhook)["error"] for webhook in receivers]
     for webhook, error in zip(receivers, errors, strict=True):
-        print_line(f"{webhook}: {error or 'delivered.'}")
+        shape.print_line(f"{webhook}: {error or 'delivered.'}")
     if num_failed := sum(map(bool, errors)):
-        raise Failure(f"The test was not delivered to {num_failed} of {len(receivers)} webhooks.")
+        raise shape.Failure(
+            f"The test was not delivered to {num_failed} of {len(receivers)} webhooks."
+        )
     return 0
 
 
 def _test_mail(address: str) -> str:
     if not settings.VINERY_HAS_EMAIL:
-        raise Failure("There is no mail server. Set VINERY_EMAIL_URL.")
+        raise shape.Failure("There is no mail server. Set VINERY_EMAIL_URL.")
     text = "Alerts of quotas reach this address.\n"
     try:
         send_mail("A test of Vinery's alerts", text, settings.DEFAULT_FROM_EMAIL, [address])
     except (OSError, smtplib.SMTPException) as error:
-        raise Failure(f"The mail server refused the test: {error}.") from error
+        raise shape.Failure(f"The mail server refused the test: {error}.") from error
     return f"Sent to {address}."
 
 

@@ -20,20 +20,7 @@ from vinery_accounts.access import audit
 from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
 from vinery_accounts.resources.base import EVERYTHING, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, VisibleRelatedField
-from vinery_platform.cli.period import add_period, period, period_of
-from vinery_platform.cli.shape import (
-    Commands,
-    Failure,
-    add_command,
-    add_json,
-    add_number,
-    as_help,
-    description_of,
-    print_line,
-    print_note,
-    print_rows,
-    subcommands,
-)
+from vinery_platform.cli import shape
 from vinery_serving.models.models import ServedModel
 
 RowT = TypeVar("RowT", bound=Model)
@@ -47,7 +34,7 @@ def only(rows: QuerySet[RowT], missing: str, several: str = "") -> RowT:
     """Return the only row. Raises `Failure` with one of the texts for none or several."""
     found = list(rows[:2])
     if len(found) != 1:
-        raise Failure(several if found else missing)
+        raise shape.Failure(several if found else missing)
     return found[0]
 
 
@@ -58,7 +45,7 @@ def finder(rows: QuerySet[RowT], column: str, see: str, kind: str = "") -> Calla
     def find(word: str) -> RowT:
         missing = f"There is no {kind or see.partition(' ')[0]} {word}. See: vinery {see}"
         if column == "pk" and not word.isdecimal():
-            raise Failure(missing)
+            raise shape.Failure(missing)
         return only(rows.filter(**{column: word}), missing)
 
     return find
@@ -136,7 +123,7 @@ class Option:
 
 
 def _grace_s(text: str) -> int:
-    return 0 if text == "none" else int(period(text).total_seconds())
+    return 0 if text == "none" else int(shape.period(text).total_seconds())
 
 
 _PARAMETERS: Final = {
@@ -183,7 +170,7 @@ def _add_option(
     """Add the option of a field, and return its flag."""
     flag = option.flag or f"--{name.removeprefix('is_').replace('_', '-')}"
     target: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
-    text = option.help.replace("%", "%%") or as_help(str(field.help_text or field.label))
+    text = option.help.replace("%", "%%") or shape.as_help(str(field.help_text or field.label))
     values = field.child if isinstance(field, serializers.ListField) else field
     details = target | {
         "required": option.is_required,
@@ -278,7 +265,7 @@ def add_filters(
             help=f"only of this {kind}{'; may be given several times' if is_list else ''}",
         )
     if issubclass(resource.filters, DatedFilters):
-        add_period(parser, usual)
+        shape.add_period(parser, usual)
 
 
 def filtered(
@@ -288,7 +275,7 @@ def filtered(
     an unknown name."""
     rows = resource.listed(EVERYTHING)
     if "since" in arguments:
-        since, until = period_of(arguments)
+        since, until = shape.period_of(arguments)
         rows = rows.filter(created_at__gte=since, created_at__lt=until)
     query = resource.filters(context={"access": EVERYTHING})
     for name, kind, each in _filters(resource, without):
@@ -307,7 +294,7 @@ def filtered(
 
 
 def add_list(
-    actions: Commands,
+    actions: shape.Commands,
     resource: Resource[Any],
     text: str = "",
     *,
@@ -335,15 +322,15 @@ def add_list(
             }
             for row, extras in zip(shown, resource.extra_columns(shown), strict=True)
         ]
-        print_rows(dictionaries, tuple(columns), as_json=arguments.json)
+        shape.print_rows(dictionaries, tuple(columns), as_json=arguments.json)
         return 0
 
     order = ", the newest first" if resource.ordering[0].startswith("-") else ""
-    parser = add_command(actions, name, run, text or f"List {resource.many}{order}.")
+    parser = shape.add_command(actions, name, run, text or f"List {resource.many}{order}.")
     add_filters(parser, resource, options or {}, without, usual)
     if is_of_records:
-        add_number(parser, "--num", 50, "how many")
-    add_json(parser)
+        shape.add_number(parser, "--num", 50, "how many")
+    shape.add_json(parser)
     return parser
 
 
@@ -354,7 +341,7 @@ def add_list(
 class RowCommands:
     """Adds commands over one row of a resource, which their argument names."""
 
-    actions: Commands
+    actions: shape.Commands
     resource: Resource[Any]
     find: Callable[[Any], Any]
     argument: str = "name"
@@ -375,8 +362,8 @@ class RowCommands:
         def find_and_run(arguments: argparse.Namespace) -> int | str:
             return run(self.find(getattr(arguments, self.argument)), arguments)
 
-        about = text or description_of(run)
-        parser = add_command(self.actions, f"{name}{self.suffix}", find_and_run, about)
+        about = text or shape.description_of(run)
+        parser = shape.add_command(self.actions, f"{name}{self.suffix}", find_and_run, about)
         parser.add_argument(self.argument, metavar=self.metavar, help=self.help)
         return parser
 
@@ -431,7 +418,7 @@ class RowCommands:
             return announced(result)
         if isinstance(result, Mapping):
             for name, value in result.items():
-                print_line(f"{name}: {value}")
+                shape.print_line(f"{name}: {value}")
             return 0
         see = f" See: {self.see} {result}" if self.see else ""
         return f"{row if result is None else result} is {action.done}.{see}"
@@ -440,7 +427,7 @@ class RowCommands:
         def rename(row: Any, arguments: argparse.Namespace) -> str:
             row = self.resource.change(EVERYTHING, row, {"name": arguments.new_name})
             for warning in getattr(row, "warnings", ()):
-                print_line(warning)
+                shape.print_line(warning)
             return f"The name is now {row}."
 
         parser = self.add("rename", rename, f"Rename {self.resource.one}.")
@@ -457,7 +444,7 @@ def parameters_of(action: RowAction, arguments: argparse.Namespace) -> Mapping[s
 
 
 def announced(new: Issued) -> str:
-    print_note(f"The secret of {new.row} ({new.row.pk}). It is not shown again:")
+    shape.print_note(f"The secret of {new.row} ({new.row.pk}). It is not shown again:")
     return new.secret
 
 
@@ -475,7 +462,7 @@ def add_resource(
 ) -> RowCommands:
     """Add the commands of a resource: its list, and those over a row. The row is found by its
     `column`, unless `find` finds it."""
-    actions = subcommands(parser)
+    actions = shape.subcommands(parser)
     add_list(actions, resource, options=filters)
     name = parser.prog.partition(" ")[2]
     find = find or finder(resource.rows(EVERYTHING), column, f"{name} list")

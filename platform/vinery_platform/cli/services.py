@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vinery_platform.cli.shape import Failure, importing, start_django
 from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials
+from vinery_platform.config.home import Credentials, Home
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address, listen, server_for
@@ -201,7 +200,7 @@ def behind(application: Any, proxies: Iterable[object]) -> Any:
 
 
 def run_jobs(_: argparse.Namespace) -> int:
-    """Run background jobs and periodic tasks from Redis, or from the home folder."""
+    """Run background jobs and periodic tasks."""
     # Celery ignores what the checks find, and they import all pages: 1 s of each start.
     os.environ["CELERY_SKIP_CHECKS"] = "1"
     start_django()
@@ -252,9 +251,6 @@ def _end_in_time(**_: Any) -> None:
     timer = threading.Timer(_GRACE_S, os._exit, args=(0,))
     timer.daemon = True
     timer.start()
-    from vinery_platform.celery import look_now
-
-    look_now()
 
 
 def run_node(_: argparse.Namespace) -> int:

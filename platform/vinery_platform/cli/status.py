@@ -14,19 +14,11 @@ from importlib import metadata
 from typing import Any, Final
 
 from vinery_platform import __version__
+from vinery_platform.cli import shape
 from vinery_platform.cli.ready import health
-from vinery_platform.cli.shape import (
-    add_json,
-    json_of,
-    load_django,
-    print_line,
-    print_rows,
-    require_home,
-)
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import RunningServer
+from vinery_platform.config.home import Home, RunningServer
 from vinery_serving.processes import confine
 
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
@@ -44,7 +36,7 @@ _ROLES: Final = {
 }
 
 Row = dict[str, Any]
-add_status = add_json
+add_status = shape.add_json
 
 
 def run_status(arguments: argparse.Namespace) -> int:
@@ -78,7 +70,7 @@ def run_status(arguments: argparse.Namespace) -> int:
         # `model_table` say how old they are in that process.
         **{name: (found or {}).get(name, "unknown") for name in ("redis", "keys", "model_table")},
     }
-    print(json_of(report)) if arguments.json else _print(report)
+    print(shape.json_of(report)) if arguments.json else _print(report)
     return {"not running": NOT_RUNNING, "ready": READY}.get(state, NOT_READY)
 
 
@@ -131,8 +123,8 @@ def _stores(home: Home) -> Row:
 
     journals = {"number": len(journals_in(home.usage)), "folder": str(home.usage)}
     try:
-        load_django()
-        require_home()
+        shape.load_django()
+        shape.require_home()
     except SettingError as error:
         return {"models": [], "hosts": [], "database": str(error), "journals": journals}
     models, hosts, database = _models_and_hosts()
@@ -203,7 +195,7 @@ def _print(report: Row) -> None:
     for name, value in lines.items():
         if name == "uptime_s":
             name, value = "uptime", timedelta(seconds=value)
-        print_line(f"{name.ljust(12)}{value}")
+        shape.print_line(f"{name.ljust(12)}{value}")
     processes = [
         {
             **row,
@@ -220,4 +212,4 @@ def _print(report: Row) -> None:
     ):
         if rows:
             print()
-            print_rows(rows, heads, as_json=False)
+            shape.print_rows(rows, heads, as_json=False)

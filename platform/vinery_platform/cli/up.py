@@ -22,20 +22,17 @@ from pathlib import Path
 
 from vinery_accounts.base.files import write_private
 from vinery_platform import __version__
-from vinery_platform.cli import greeting
-from vinery_platform.cli.ready import health
+from vinery_platform.cli.ready import greet, health
 from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.cli.shape import add_switch
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.home import REPOSITORY, Credentials, Home, RunningServer
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
-from vinery_platform.processes.orphans import Orphans
-from vinery_platform.processes.supervisor import Service, Supervisor
+from vinery_platform.processes.supervisor import Orphans, Service, Supervisor
 from vinery_serving.processes import confine, parent
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -165,7 +162,10 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
             f"Vinery already runs with the home {plan.home.path} at {other.base_url} (process "
             f"{other.pid}). Stop that one, or set VINERY_HOME to another folder."
         )
-    logs.show(greeting.Greeting.of(other, plan.home).already_running())
+    logs.show(
+        f"Vinery already runs with the home {plan.home.path} at {other.base_url} (process "
+        f"{other.pid}). To stop it: kill {other.pid}"
+    )
     return 0
 
 
@@ -229,7 +229,7 @@ async def _greet(
 ) -> None:
     if not await _wait_for_web(noted.base_url, supervisor):
         return
-    greeting.show(noted, plan.home, is_first_start=is_first_start)
+    greet(noted, plan.home, is_first_start=is_first_start)
     await supervisor.run_once(_service("wait", "wait", "--example"))
 
 

@@ -17,20 +17,8 @@ from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.upkeep import verify
-from vinery_platform.cli.period import add_period, period_of
+from vinery_platform.cli import shape
 from vinery_platform.cli.resource import FINDERS, ids_of, metavar_of
-from vinery_platform.cli.shape import (
-    Failure,
-    add_command,
-    add_file,
-    add_json,
-    add_number,
-    add_switch,
-    json_of,
-    subcommands,
-    table,
-    write_file,
-)
 
 _Row = tuple[Sequence[str], Mapping[str, Any]]  # what is counted, and its figures
 _UNITS: Final = frozenset({"COST", "WEIGHTED"})
@@ -62,35 +50,35 @@ _RARE: Final = frozenset(
 
 
 def add_usage(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    show = add_command(actions, "show", show_usage)
+    actions = shape.subcommands(parser)
+    show = shape.add_command(actions, "show", show_usage)
     _add_selection(show)
     by, text = (each.replace("_", "-") for each in Dimension), "group by this dimension"
     show.add_argument(
         "--by", choices=list(by), action="append", help=f"{text}; may be given several times"
     )
-    add_number(show, "--top", 20, "how many groups")
+    shape.add_number(show, "--top", 20, "how many groups")
     show.add_argument("--sort", choices=MEASURES, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
-    add_json(show)
-    to_file = add_command(actions, "export", export_usage)
+    shape.add_json(show)
+    to_file = shape.add_command(actions, "export", export_usage)
     _add_selection(to_file)
-    add_file(to_file)
-    check = add_command(actions, "verify", verify_usage)
-    add_period(check)
-    add_switch(check, "--repair", "replace rollups that differ from the records")
+    shape.add_file(to_file)
+    check = shape.add_command(actions, "verify", verify_usage)
+    shape.add_period(check)
+    shape.add_switch(check, "--repair", "replace rollups that differ from the records")
 
 
 def show_usage(arguments: argparse.Namespace) -> int:
     """Print usage by time, or by the dimensions that it is grouped by. Intervals without a request
     are left out. --json prints the answer of GET /api/usage/, which has all intervals."""
     zone = arguments.time_zone
-    question = question_of(period_of(arguments), _values(arguments), None, zone)
+    question = question_of(shape.period_of(arguments), _values(arguments), None, zone)
     by = [Dimension(name.replace("-", "_")) for name in arguments.by or ()]
     question = question if by else replace(question, granularity=question.point)
     body = body_of(question, by, arguments.top, arguments.sort)
     if arguments.json:
-        print(json_of(body))
+        print(shape.json_of(body))
         return 0
     heads = tuple(name.upper() for name in arguments.by or (str(question.point),))
     rows = list(_groups(body) if by else _points(body, zone))
@@ -102,7 +90,7 @@ def show_usage(arguments: argparse.Namespace) -> int:
         and (head not in _RARE or any(figures[name] for _, figures in rows))
     }
     cells = [[*row, *(_cell(figures, name) for name in shown.values())] for row, figures in rows]
-    print(table((*heads, *shown), cells))
+    print(shape.table((*heads, *shown), cells))
     return 0
 
 
@@ -133,17 +121,19 @@ def _cell(figures: Mapping[str, Any], name: str) -> str:
 
 def export_usage(arguments: argparse.Namespace) -> int:
     """Write usage records to a file, one line for each request."""
-    since, until = period_of(arguments)
+    since, until = shape.period_of(arguments)
     filters = usage_filters(_values(arguments))
     selection = files.Selection(since=since, until=until, filters=filters, visible=None)
-    return write_file(arguments.output, files.export(selection, files.Format(arguments.format)))
+    return shape.write_file(
+        arguments.output, files.export(selection, files.Format(arguments.format))
+    )
 
 
 def verify_usage(arguments: argparse.Namespace) -> int:
     """Compare usage records with their rollups. Records are added up again, day by day in UTC. Each
     difference is printed; the exit status is then 1."""
     is_balanced = True
-    for checked in verify(*period_of(arguments), repair=arguments.repair):
+    for checked in verify(*shape.period_of(arguments), repair=arguments.repair):
         for difference in checked.differences:
             print(difference)
         found = f"{len(checked.differences)} differences" if checked.differences else "balanced"
@@ -154,7 +144,7 @@ def verify_usage(arguments: argparse.Namespace) -> int:
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    add_period(parser)
+    shape.add_period(parser)
     options = {name: (metavar_of(name), f"only this {name}'s") for name in FINDERS}
     others = ("model", "endpoint", "outcome", "end-user")
     options |= {name: ("NAME", f"only with this {name}") for name in others}
@@ -172,7 +162,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the values of the filters. Raises `Failure` for an unknown name."""
     for name in arguments.outcome or ():
         if name not in list(Outcome):
-            raise Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
+            raise shape.Failure(f"There is no outcome {name}. There are: {', '.join(Outcome)}.")
     values = vars(arguments)
     return {**values, **{kind: ids_of(kind, values[kind]) for kind in FINDERS}}
 
@@ -184,11 +174,11 @@ _MOST_DAYS: Final = 366
 
 
 def add_demo_data(parser: argparse.ArgumentParser) -> None:
-    add_number(parser, "--days", 30, "how many days until now")
-    add_number(parser, "--requests", 20_000, "how many requests")
-    add_number(parser, "--seed", 1, "another number makes up other usage")
-    add_switch(parser, "--remove", "remove all that was made up")
-    add_switch(parser, "--yes", "also beside the usage of others")
+    shape.add_number(parser, "--days", 30, "how many days until now")
+    shape.add_number(parser, "--requests", 20_000, "how many requests")
+    shape.add_number(parser, "--seed", 1, "another number makes up other usage")
+    shape.add_switch(parser, "--remove", "remove all that was made up")
+    shape.add_switch(parser, "--yes", "also beside the usage of others")
 
 
 def run_demo_data(arguments: argparse.Namespace) -> str:
@@ -201,9 +191,9 @@ def run_demo_data(arguments: argparse.Namespace) -> str:
     if arguments.remove:
         return "The demo data is removed." if remove_demo() else "There is no demo data."
     if arguments.requests > _MOST_REQUESTS or arguments.days > _MOST_DAYS:
-        raise Failure(f"Ask for at most {_MOST_REQUESTS} requests and {_MOST_DAYS} days.")
+        raise shape.Failure(f"Ask for at most {_MOST_REQUESTS} requests and {_MOST_DAYS} days.")
     if not arguments.yes and has_other_usage():
-        raise Failure("There is usage of others here. Add --yes to make up usage beside it.")
+        raise shape.Failure("There is usage of others here. Add --yes to make up usage beside it.")
     had_currency = bool(Currency.current())
     num = make_demo(
         [model.name for model in served_to(None) if not model.is_alias],

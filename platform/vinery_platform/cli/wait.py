@@ -12,11 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from vinery_accounts.base.names import escaped
-from vinery_platform.cli.greeting import command_words
-from vinery_platform.cli.ready import health, local_url
+from vinery_platform.cli.ready import command_words, health, local_url
 from vinery_platform.cli.shape import Failure, add_number, add_switch, print_line
-from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials
+from vinery_platform.config.home import Credentials, Home
 from vinery_platform.processes import log_setup as logs
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.models import ServedModel

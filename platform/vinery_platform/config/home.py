@@ -1,4 +1,5 @@
-"""The home folder, `VINERY_HOME`, which holds all state, and the folders that belong to the code.
+"""The home folder, `VINERY_HOME`, which holds all state, the folders that belong to the code, and
+notes in the home: the first credentials, and the supervisor.
 
 A wheel has the folders `templates` and `models` inside the package.
 """
@@ -6,21 +7,25 @@ A wheel has the folders `templates` and `models` inside the package.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from vinery_accounts.base.files import write_private
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _LOCK_ATTEMPTS = 10
 _LOCK_PAUSE_S = 0.02
+_SERVER = "server.json"
 
 
 def _repository() -> Path | None:
@@ -47,7 +52,6 @@ class Home:
         self.models = path / "models"  # pulled models, by repository and commit
         self.environments = path / "environments"  # Python packages that convert checkpoints
         self.logs = path / "logs"  # one log for each process
-        self.broker = path / "broker"  # messages to the jobs process, without Redis
         self.bootstrap_file = path / "bootstrap.json"  # the first credentials
 
     @classmethod
@@ -67,11 +71,11 @@ class Home:
 
         Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        folders = (self.run, self.cache, self.usage, self.secrets, self.broker)
+        folders = (self.run, self.cache, self.usage, self.secrets, self.logs)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()
-            for folder in (*folders, self.logs):
+            for folder in folders:
                 folder.mkdir(mode=0o700, exist_ok=True)
                 _forbid_others(folder)
             with tempfile.TemporaryFile(dir=self.path):
@@ -168,3 +172,68 @@ def _forbid_others(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         path.chmod(mode & 0o700)
+
+
+# -- Notes
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The first credentials, which the first start writes to `bootstrap.json`. A deleted file never
+    comes back: the password is stored nowhere else. `base_url` is the root URL, without `/v1`."""
+
+    base_url: str
+    api_key: str
+    admin_user: str
+    admin_password: str
+
+    @classmethod
+    def read(cls, file: Path) -> Credentials | None:
+        """None without a file. Raises `SettingError` if it is invalid."""
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise SettingError(f"{file} cannot be read ({error}). Correct or delete it.") from error
+
+    def write(self, file: Path) -> None:
+        """Write the file atomically, with mode 0600. Raises OSError."""
+        write_private(file, json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def update_url(cls, file: Path, base_url: str) -> None:
+        """Update the URL if host or port have changed. Does nothing without a file."""
+        known = cls.read(file)
+        if known and known.base_url != base_url:
+            replace(known, base_url=base_url).write(file)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A supervisor that runs. `base_url` is the root URL for clients of this machine."""
+
+    pid: int
+    base_url: str
+    started_at_s: float  # of the wall clock
+    version: str
+
+    @classmethod
+    def write(cls, home: Home, base_url: str, version: str) -> RunningServer:
+        """Note this process as the supervisor: it holds the lock of the home. Raises OSError."""
+        server = cls(os.getpid(), base_url, time.time(), version)
+        write_private(home.run / _SERVER, json.dumps(asdict(server)) + "\n")
+        return server
+
+    @classmethod
+    def read(cls, home: Home) -> RunningServer | None:
+        """The supervisor that runs with this home; None without a supervisor, or before its first
+        note. The note of a dead supervisor does not count."""
+        pid = home.supervisor_pid()
+        if pid is None:
+            return None
+        try:
+            server = cls(**json.loads((home.run / _SERVER).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+        return server if server.pid == pid else None

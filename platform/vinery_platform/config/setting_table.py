@@ -238,8 +238,7 @@ SETTINGS: Final = (
         *("postgres", "postgresql", "sqlite"),
     ),
     _secret(
-        *("redis_url", "Redis server, for several hosts", "files in the home folder and memory"),
-        *("redis", "rediss", "unix"),
+        *("redis_url", "Redis server, for several hosts", "memory"), *("redis", "rediss", "unix")
     ),
     _secret(
         "secret_key",
@@ -256,7 +255,6 @@ SETTINGS: Final = (
 
 
 def key_of(name: str) -> str:
-    """The key in `vinery.toml` of a variable."""
     return name.removeprefix(_PREFIX).lower()
 
 

@@ -1,9 +1,8 @@
 """Backups of a whole installation: a tar.gz with the database, secrets, usage and configuration.
 
 The first member, the manifest, states the version and the migrations. The checksum of gzip covers
-the whole file. The journals are copied before the database. A record that a process moves from
-its journal to the database meanwhile is in both copies or in the copied database. Usage records are
-unique by request: after a restore each request counts once.
+the whole file. The journals are copied before the database, so a record that moves meanwhile is in
+one copy or in both. Usage records are unique by request: after a restore each counts once.
 """
 
 from __future__ import annotations
@@ -184,7 +183,6 @@ def newer_migration(executor: MigrationExecutor) -> str:
 
 
 def _migrations() -> tuple[str, ...]:
-    """The applied migrations, in order."""
     from django.db import connection
     from django.db.migrations.recorder import MigrationRecorder
 
@@ -246,7 +244,6 @@ def _read_member(tar: tarfile.TarFile, member: tarfile.TarInfo, into: Path | Non
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers that order versions, such as (0, 2, 0)."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()
 

@@ -69,7 +69,6 @@ class MetricsAccess:
     """Whether the server has a public URL."""
 
     def permits(self, scope: Mapping[str, Any]) -> bool:
-        """Whether the client of this request may read the metrics."""
         return not (self.is_public or self.token) or self.shows_names(scope)
 
     def shows_names(self, scope: Mapping[str, Any]) -> bool:
@@ -140,13 +139,10 @@ class HealthApplication:
         return 200, _JSON, b'{"status": "alive"}'
 
     async def _ready(self) -> Answer:
-        """200 if at least one model has generated a token lately, or is asleep and wakes with the
-        next request, and usage can be recorded, and changes of models are followed, and this
-        process is not being stopped.
-
-        An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
-        requests are still served, and other processes use the same database and Redis.
-        """
+        """200 if at least one model has generated a token lately or is asleep, usage can be
+        recorded, changes of models are followed, and this process is not being stopped. An
+        unavailable database or Redis, or a full disk, is reported as `degraded` with 200: requests
+        are still served, and other processes use the same database and Redis."""
         runtime = self._runtime
         if runtime.drain.is_begun:
             return _STOPPING
@@ -165,7 +161,6 @@ class HealthApplication:
         return _STOPPING if runtime.drain.is_begun else _response(report, is_good=is_ready)
 
     async def _startup(self) -> Answer:
-        """200 once keys and models have been read."""
         runtime = self._runtime
         report = {
             "status": "started" if runtime.is_started else "starting",
@@ -205,7 +200,6 @@ class _Shared:
 
 
 def _by_model(health: Sequence[EngineHealth]) -> dict[str, str]:
-    """The best state of the replicas of each model."""
     states = dict.fromkeys((each.model for each in health), "not ready")
     states |= {each.model: "asleep" for each in health if each.is_asleep}
     return states | {each.model: "ready" for each in health if each.is_ready}

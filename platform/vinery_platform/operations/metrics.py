@@ -105,7 +105,6 @@ _MEDIA: Final = {
 
 
 async def exposition(runtime: Runtime) -> bytes:
-    """All metrics in Prometheus's text format."""
     health = await runtime.health()
     families = [
         *of_engines(health),
@@ -145,7 +144,6 @@ def of_engines(health: Sequence[EngineHealth]) -> Iterator[Metric]:
 
 
 def _engine_of(health: EngineHealth) -> tuple[str, str]:
-    """The values of `_ENGINE_LABELS`."""
     return health.model, str(health.replica)
 
 
@@ -280,7 +278,6 @@ def _labels_of(level: Level) -> tuple[str, ...]:
 
 
 def _own(kind: _Kind, name: str, help_text: str, value: float) -> Metric:
-    """A metric of this process with one value."""
     return _family(kind, name, help_text, ("pid",), [((_pid(),), value)])
 
 
@@ -291,7 +288,6 @@ def _family(
     labels: Sequence[str],
     samples: Iterable[tuple[Sequence[str], float]],
 ) -> Metric:
-    """A metric. Each sample has the values of the labels and its own value."""
     family = kind(name, help_text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)

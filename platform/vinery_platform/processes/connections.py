@@ -1,9 +1,7 @@
 """The open connections of one web process: how many there may be, and how long each may wait.
 
-A connection has one of five states: the client owes a request's header, idle after an answer,
-closing, a request runs, or the client does not read the answer. All states but a running request
-have a deadline. All connections in a state have the same time, so each state is a queue in the
-order of deadlines, and a request costs a few operations on dictionaries, no timers.
+All states of a connection but a running request have a deadline. Connections in a state have the
+same time, so a state is a queue in the order of deadlines, and a request costs no timer.
 """
 
 import asyncio
@@ -70,9 +68,8 @@ class Connection(Protocol):
 
 
 def descriptor_capacity() -> int:
-    """How many connections the descriptors of this process permit. The limit is read again each
-    time, because an administrator may change it (`prlimit`). The server accepts a part of the
-    listening socket's queue before it can close anything."""
+    """How many connections the descriptors of this process permit, whose limit an administrator may
+    change (`prlimit`). The server accepts a part of the queue before it can close anything."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 2**20
@@ -98,8 +95,7 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class _Queue:
-    """Connections in the order of their deadlines, with the time and reason of each entry. The
-    table aborts or expires overdue connections, and counts them as refused or not."""
+    """Connections in the order of their deadlines, with the time and reason of each entry."""
 
     timeout_s: float
     aborts: bool
@@ -107,7 +103,6 @@ class _Queue:
     entries: OrderedDict[Connection, tuple[float, Reason]] = field(default_factory=OrderedDict)
 
     def pop_older_than(self, age_s: float, now_s: float) -> tuple[Connection, Reason] | None:
-        """The connection that has waited longest, if it has waited so long."""
         if not self.entries:
             return None
         connection, (entered_at_s, reason) = next(iter(self.entries.items()))
@@ -118,8 +113,6 @@ class _Queue:
 
 
 class Connections:
-    """Belongs to the event loop."""
-
     def __init__(self, limits: ConnectionLimits, refusals: Refusals = REFUSALS) -> None:
         self._limits = limits
         self._refusals = refusals
@@ -136,7 +129,7 @@ class Connections:
         return len(self._groups)
 
     def open(self, connection: Connection, address: str | None) -> Reason | None:
-        """Admit a new connection, which owes a header from now on, or return why it is refused."""
+        """Admit a connection, which owes a header from now on. Returns why it is refused."""
         group = _group(address, self._limits.proxies)
         if group is not None and self._nums[group] >= self._limits.max_per_address:
             return Reason.ADDRESS
@@ -179,7 +172,6 @@ class Connections:
         self._enter(self._stalled, connection, Reason.ANSWER_UNREAD)
 
     def reads(self, connection: Connection) -> None:
-        """The client has read what was sent."""
         if connection in self._stalled.entries:
             self._leave(connection)
 

@@ -1,9 +1,6 @@
 """Daphne on an inherited socket, for development and behind a proxy that bounds its clients.
 
-Daphne holds a whole body before the application sees the request, and has none of the limits of
-`connections`. A signal to end lets it answer the requests that run: see
-`vinery_serving.gateway.state.drain`. Importing this module installs Twisted's reactor, so import
-nothing of Twisted before.
+Importing this module installs Twisted's reactor, so import nothing of Twisted before.
 """
 
 import asyncio
@@ -52,7 +49,6 @@ class DrainingServer(Server):  # type: ignore[misc]
         self._is_ending = False
 
     def listen_success(self, port: Any) -> None:
-        """Called by Daphne."""
         super().listen_success(port)
         self._ports.append(port)
 
@@ -71,7 +67,7 @@ class DrainingServer(Server):  # type: ignore[misc]
         log.warning(_WARNING)
 
     def create_application(self, protocol: Any, scope: Any) -> Any:
-        """Called for each request. A WebSocket is refused: no path has one."""
+        """Refuses WebSockets: no path has one."""
         if scope["type"] != "websocket":
             return super().create_application(protocol, scope)
         refused = ConnectionDeny(UpgradeRefused.status, "Upgrade")  # type: ignore[no-untyped-call]
@@ -80,8 +76,7 @@ class DrainingServer(Server):  # type: ignore[misc]
         return asyncio.Queue()
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
-        """Called for each message of an application. Answers of a server that ends close their
-        connections."""
+        """Answers of a server that ends close their connections."""
         if self._is_ending and message["type"] == "http.response.start":
             close = (b"connection", b"close")
             message = {**message, "headers": [*message.get("headers", ()), close]}

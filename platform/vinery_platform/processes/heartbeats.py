@@ -1,8 +1,4 @@
-"""The agreement of a process with the supervisor: the heartbeat, and how long the end may take.
-
-The supervisor names the shared page in an environment variable, with the longest time between two
-signs of life.
-"""
+"""The agreement of a process with the supervisor: the heartbeat, and how long the end may take."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from vinery_serving.processes import parent
 from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.upkeep import until_next
 
-# `FD:SECONDS`
+# `FD:SECONDS`: the shared page, and the longest time between two signs of life.
 VARIABLE: Final = "VINERY_HEARTBEAT"
 # Of a process that takes over from another one of its service.
 SUCCESSOR_VARIABLE: Final = "VINERY_SUCCESSOR"
@@ -87,7 +83,6 @@ def _until_next() -> float:
 
 
 def is_successor() -> bool:
-    """Whether this process was started to replace one that serves."""
     return bool(os.environ.get(SUCCESSOR_VARIABLE))
 
 
@@ -105,10 +100,8 @@ def begin_in_loop() -> None:
 
 
 def begin_in_thread(watched: Iterable[threading.Thread]) -> None:
-    """Beat whenever all these threads wait. For processes without an event loop, whose threads wait
-    nearly all the time: one in an endless loop never does. The beating thread needs the
-    interpreter's lock: it is silent, too, while another thread never gives back the lock, or while
-    the process is stopped."""
+    """Beat whenever all these threads wait, which one in an endless loop never does. For processes
+    without an event loop, whose threads wait nearly all the time."""
     if _page is not None:
         beating = threading.Thread(
             target=_beat_for, args=(tuple(watched),), name="heartbeat", daemon=True

@@ -82,10 +82,9 @@ class ClientRecordLimit(logging.Filter):
 
 
 class Output:
-    """Standard output, or the file: a bounded queue of lines, and the thread that writes them. So a
-    full disk, or a terminal that is not read, costs lines and never holds up the process. The
-    thread gathers lines for a moment, because a wake-up for each line would cost the event loop
-    more than the writing. A warning is written at once."""
+    """A bounded queue of lines, and the thread that writes them: a full disk, or a terminal that is
+    not read, costs lines and never holds up the process. The thread gathers lines for a moment,
+    because a wake-up for each would cost the event loop more than the writing."""
 
     def __init__(self, write: Callable[[bytes], bool], notice: Callable[[int], bytes]) -> None:
         """`write` returns whether it has written all lines, and raises nothing. `notice` returns
@@ -229,8 +228,7 @@ def is_json() -> bool:
 
 
 def announce(text: str) -> None:
-    """Print a line for the people at the terminal, and log it. With JSON it is printed as a
-    record."""
+    """Print a line for the people at the terminal, and log it."""
     if is_json():
         log.info("%s", text)
         return

@@ -1,14 +1,8 @@
 """A watch on the event loop: which code blocks it for longer than 100 ms.
 
-While a request runs, and for two seconds after, the loop ticks. A thread watches the ticks. Without
-ticks the thread notes where the loop's thread is: files, lines and names of functions, no values.
-Each block is counted, and logged at its end. The watch does not blame a loop without a processor,
-also if a virtual machine had none itself, nor a suspended process.
-
-A thread seems to compute while a hypervisor takes time from the processors of a virtual machine.
-The CPU time of a thread lacks the time that the hypervisor reports, but not, for example, the time
-in which the hypervisor fetches a page of memory. But the clock of each processor does not tick
-meanwhile, and the kernel adds up the ticks in /proc/stat, with the time without work.
+While a request runs, and for two seconds after, the loop ticks. Without ticks a thread notes where
+the loop's thread is: files, lines and names of functions, no values. The watch does not blame a
+loop without a processor, also if a virtual machine had none itself, nor a suspended process.
 """
 
 from __future__ import annotations
@@ -75,7 +69,9 @@ def blocked_s(before: Times, after: Times) -> float:
 
 
 class StolenTime:
-    """The time taken since the last `mark`. Any thread may call the methods."""
+    """The time that a hypervisor has taken since the last `mark`, whether it reports that or not:
+    then the clocks of processors do not tick, whose ticks the kernel adds up in /proc/stat. Any
+    thread may call the methods."""
 
     def __init__(self, stat: Path = _STAT, clock: Callable[[], float] = time.monotonic) -> None:
         self._stat = stat
@@ -96,8 +92,7 @@ class StolenTime:
         return min(most_s, passed_s) if most_s > _NOISE_S else 0.0
 
     def _read(self) -> tuple[float, tuple[float, ...]]:
-        """The time, and that of each processor which the kernel knows of, in seconds. Empty:
-        unknown."""
+        """The time, and that of each processor, in seconds. Empty: unknown."""
         now_s = self._clock()
         try:
             known_s = tuple(_processor_times_s(self._stat.read_bytes()))
@@ -167,7 +162,6 @@ class LoopWatch:
         self._loop.call_later(_INTERVAL_S, self._tick)
 
     def tick(self, times: Times) -> None:
-        """The loop's timer has fired."""
         last, self._last = self._last, times
         stack, self._stack = self._stack, ""
         if last is not None and (length_s := self._blocked_s(last, times)) > MIN_BLOCK_S:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ _SHARE: Final = 8
 _MODELS_PERCENT: Final = 80
 
 _LOOK_INTERVAL_S: Final = 5.0
-# Five minutes. A search for garbage in an idle process takes some 0.1 s.
+# In a process that has always requests.
 _LOOKS_BETWEEN: Final = 60
 # The least growth that is given back.
 _WORTH_BYTES: Final = 32 * _MIB
@@ -69,41 +70,25 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-class GivingBack:
-    """Gives the memory of large requests back to the system after their end. The allocator keeps
-    freed memory, and the cycle collector finds garbage late, because it must not delay requests. So
-    a thread looks whether the process has grown."""
-
-    def __init__(self, is_idle: Callable[[], bool], trim: Callable[[], object]) -> None:
-        self._is_idle = is_idle
-        self._trim = trim
-        self._kept_bytes = resident_bytes(os.getpid())  # after the last trim
-        self._num_looks = 0  # since the last trim
-
-    def look(self) -> None:
-        """Collect garbage and trim an idle process that has grown, or that was not trimmed for five
-        minutes. Only trim a process that has requests for so long."""
-        self._num_looks += 1
-        has_grown = resident_bytes(os.getpid()) >= self._kept_bytes + _WORTH_BYTES
-        is_due = self._num_looks >= _LOOKS_BETWEEN
-        if (has_grown or is_due) and self._is_idle():
-            gc.collect()
-        elif not (has_grown and is_due):
-            return
-        self._trim()
-        self._kept_bytes, self._num_looks = resident_bytes(os.getpid()), 0
-
-
 def begin_giving_back(is_idle: Callable[[], bool]) -> None:
-    """Give memory back for as long as this process runs. Does nothing without glibc."""
+    """Give the memory of large requests back to the system after their end, for as long as this
+    process runs. The allocator keeps freed memory, and the cycle collector finds garbage late,
+    because it must not delay requests: so it runs while the process is idle. Does nothing without
+    glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:
-        return
-    giving = GivingBack(is_idle, lambda: trim(0))
+    if trim is not None:
+        words = (is_idle, trim)
+        threading.Thread(target=_give_back, args=words, name="memory", daemon=True).start()
 
-    def run() -> None:
-        while True:
-            time.sleep(_LOOK_INTERVAL_S)
-            giving.look()
 
-    threading.Thread(target=run, name="memory", daemon=True).start()
+def _give_back(is_idle: Callable[[], bool], trim: Callable[[int], object]) -> None:
+    kept_bytes = resident_bytes(os.getpid())
+    for num_looks in count(1):
+        time.sleep(_LOOK_INTERVAL_S)
+        has_grown = resident_bytes(os.getpid()) >= kept_bytes + _WORTH_BYTES
+        if has_grown and is_idle():
+            gc.collect()
+            trim(0)
+            kept_bytes = resident_bytes(os.getpid())
+        elif has_grown and not num_looks % _LOOKS_BETWEEN:
+            trim(0)

@@ -1,8 +1,5 @@
-"""The Django apps of the project package, and the system checks of settings, which run before any
-process starts.
-
-The ids of the checks are stable, so an operator can silence one. `vinery prepare`, and `manage.py`
-with check and runserver, run them.
+"""The Django apps of the project package, and the system checks of settings, which `vinery prepare`
+runs. Their ids are stable, so an operator can silence one.
 """
 
 import importlib

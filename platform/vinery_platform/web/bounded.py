@@ -1,8 +1,5 @@
-"""Limits between clients and Django: on bodies, and on how many requests run.
-
-Django reads a body of any length into a temporary file before a view or the check of a key sees
-the request, and runs each request in a thread, as many as there are. Threads of pages and the
-event loop share Python's global lock, so few threads may run.
+"""Limits between clients and Django: on bodies, which Django reads at any length before it looks at
+the key, and on how many requests run: their threads and the event loop share Python's global lock.
 """
 
 import asyncio
@@ -81,7 +78,6 @@ class BoundedDjango:
         )
 
     async def pages(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pages, static files and the management API, with their bodies."""
         path: str = scope["path"]
         try:
             if path.startswith("/static/"):

@@ -62,15 +62,11 @@ def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
 
 
 def _advice(path: str) -> str:
-    has_pages = settings.VINERY_DOCS
+    pages = " /docs/ describes it." if settings.VINERY_DOCS else ""
     if path.startswith("/api/"):
-        where = "/docs/ and /api/schema/" if has_pages else "/api/schema/"
-        return f"The endpoints of the management API are described at {where}."
-    described = " /docs/ describes it." if has_pages else ""
-    return (
-        "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end in /v1."
-        + described
-    )
+        return f"/api/schema/ has the endpoints of the management API.{pages}"
+    text = "The OpenAI-compatible API is under /v1 and /v3: set your client's base_url to end in"
+    return f"{text} /v1.{pages}"
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -23,11 +23,10 @@ from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
-from whitenoise.responders import SlicedFile, StaticFile
+from whitenoise.responders import StaticFile
 
 from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
 
-_MAX_RANGE_BYTES: Final = 16 * 1024
 _API_TREES: Final = ("/v1", "/v3")
 _WITHOUT_NUL: Final = ("/admin/", "/accounts/")
 _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/docs", "/api/")
@@ -56,18 +55,15 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
-        """The response for one file: 200, 206, 304, 405 or 416. A long range is the whole file."""
-        found = static_file.get_response(request.method, request.META)
-        if isinstance(found.file, SlicedFile) and found.file.remaining > _MAX_RANGE_BYTES:
-            found.file.close()
-            found = static_file.get_response(request.method, request.META | {"HTTP_RANGE": ""})
+        """The response for one file: 200, 304 or 405. A range is the whole file, as RFC 9110
+        allows: a copy of each range would cost memory."""
+        found = static_file.get_response(request.method, request.META | {"HTTP_RANGE": ""})
         body = b""
         accepted = request.headers.get("accept-encoding", "")
         is_gzipped = found.status == HTTPStatus.OK and "gzip" in accepted
         if found.file is not None:
             with found.file as file:
-                is_part = isinstance(file, SlicedFile)
-                body = file.read() if is_part else _content(file, is_gzipped=is_gzipped)
+                body = _content(file, is_gzipped=is_gzipped)
         response = HttpResponse(body, status=int(found.status))
         del response["content-type"]
         for name, value in found.headers:
@@ -91,12 +87,9 @@ def _content_of(path: str, _changed_ns: int, _size: int, *, is_gzipped: bool) ->
 
 
 class HostCheckMiddleware(CommonMiddleware):
-    """Django's check of the Host header, except for the API under /v1 and /v3.
-
-    The check keeps web pages of other hosts from using the admin's cookies. API clients send a key
-    and no cookies, and may use any name that a proxy or a container network gives this server.
-    Addresses of Django's own pages have no NUL, because PostgreSQL refuses NUL in any text; the
-    console names the field that has one.
+    """Django's check of the Host header, which keeps web pages of other hosts from using the
+    admin's cookies. API clients under /v1 and /v3 send none, and may use any name. Addresses of
+    Django's own pages have no NUL, which PostgreSQL refuses; the console names the field.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
@@ -107,8 +100,6 @@ class HostCheckMiddleware(CommonMiddleware):
         return None if is_api else super().process_request(request)
 
 
-# -- An unavailable database
-
 # Set by the process that watches the database. In other processes pages raise the error themselves.
 _is_unavailable: list[Callable[[], bool]] = []
 
@@ -118,53 +109,41 @@ def ask_whether_unavailable(ask: Callable[[], bool] | None) -> None:
     _is_unavailable[:] = [] if ask is None else [ask]
 
 
-@sync_and_async_middleware
-def database_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    """Respond 503 at once to pages that need the database while it is unavailable. Otherwise such a
-    page would hold a thread until its connection times out. Models, static files and health do not
-    need the database. Belongs before the middleware of sessions."""
-
-    def refuse(request: HttpRequest) -> HttpResponse | None:
-        needs_database = request.path == "/" or request.path.startswith(_NEED_DATABASE)
-        must_fail = needs_database and bool(_is_unavailable) and _is_unavailable[0]()
-        return database_unavailable(request) if must_fail else None
-
-    return around(get_response, refuse, _with_retry_after)
-
-
-def around(
-    get_response: Callable[..., Any],
-    before: Callable[[HttpRequest], HttpResponse | None],
-    after: Callable[[HttpRequest, HttpResponse], HttpResponse],
-) -> Callable[..., Any]:
-    """The middleware for both kinds of servers. `before` may respond itself."""
-    if iscoroutinefunction(get_response):
-
-        async def respond_async(request: HttpRequest) -> HttpResponse:
-            return after(request, before(request) or await get_response(request))
-
-        return respond_async
-
-    def respond(request: HttpRequest) -> HttpResponse:
-        return after(request, before(request) or get_response(request))
-
-    return respond
-
-
-def _with_retry_after(_: HttpRequest, response: HttpResponse) -> HttpResponse:
-    if response.status_code == 503:
-        response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
-    return response
-
-
-# -- The admin: its site, and the content policy of its pages
-
 # The admin's own scripts ask for choices of fields and for translations.
 _ADMIN_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
+
+
+@sync_and_async_middleware
+def site_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
+    """Respond 503 at once to pages that need the database while it is unavailable. Otherwise such a
+    page would hold a thread until its connection times out. Models, static files and health do not
+    need the database. Belongs before the middleware of sessions.
+
+    Also adds the content policy of the admin, and when to try again."""
+
+    def refuse(request: HttpRequest) -> HttpResponse | None:
+        needs_database = request.path == "/" or request.path.startswith(_NEED_DATABASE)
+        must_fail = needs_database and bool(_is_unavailable) and _is_unavailable[0]()
+        return database_unavailable(request) if must_fail else None
+
+    def finish(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if response.status_code == 503:
+            response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
+        if request.path.startswith("/admin/"):
+            response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
+        return response
+
+    async def respond_async(request: HttpRequest) -> HttpResponse:
+        return finish(request, refuse(request) or await get_response(request))
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        return finish(request, refuse(request) or get_response(request))
+
+    return respond_async if iscoroutinefunction(get_response) else respond
 
 
 class VineryAdminSite(AdminSite):
@@ -188,15 +167,3 @@ class VineryAdminSite(AdminSite):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         return HttpResponseRedirect(reverse("account_change_password"))
-
-
-@sync_and_async_middleware
-def admin_policy_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
-    """The content security policy of the admin, also of its errors."""
-
-    def with_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        if request.path.startswith("/admin/"):
-            response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
-        return response
-
-    return around(get_response, lambda _: None, with_policy)

@@ -68,11 +68,8 @@ def test_weights_are_set_listed_and_removed(vinery_: Vinery) -> None:
     (row,) = vinery_("weight", "list", "--json").rows
     stored = {"model": "tiny-chat", "uncached": 1.0, "cached": 0.1, "output": 4.0, "image": 1.0}
     assert {name: row[name] for name in stored} == stored
-    for weight, message in (
-        ("-1", "image: Ensure this value is greater"),
-        *((each, "Give a weight from 0 to 100,000") for each in ("100001", "1e308", "inf", "nan")),
-    ):
-        assert message in vinery_("weight", "set", "m", "--image", weight).err
+    refused = vinery_("weight", "set", "m", "--image", "-1")
+    assert "image: Ensure this value is greater" in refused.err
     assert vinery_("weight", "remove", "tiny-chat").status == 0
     assert not ModelWeight.objects.exists()
     assert vinery_("weight", "remove", "tiny-chat").status == 1

@@ -47,18 +47,6 @@ def test_usage_is_filtered_by_names_and_by_ids(vinery_: Vinery, search: Project)
     assert "There is no outcome fine. There are: ok, " in refusal
 
 
-def test_usage_is_shown_by_end_user_and_of_one(vinery_: Vinery) -> None:
-    now = timezone.now()
-    for name, end_user in {"a": "ann", "b": "ann", "c": "ben", "d": ""}.items():
-        store(name, started_at=now, end_user=end_user)
-    heads, *rows = vinery_("usage", "show", "--by", "end-user").out.splitlines()
-    assert heads.split()[:2] == ["END-USER", "REQUESTS"]
-    assert [row.split()[:2] for row in rows] == [["ann", "2"], ["-", "1"], ["ben", "1"]]
-    lines = vinery_("usage", "show", "--end-user", "ann", "--by", "model").out.splitlines()
-    assert lines[-1].split()[:2] == ["reference-chat", "2"]
-    assert vinery_("usage", "export", "--end-user", "ben").out.count("\n") == 2
-
-
 def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
     now = timezone.now()
     store("a", started_at=now)
@@ -84,23 +72,6 @@ def test_usage_is_made_up_beside_the_usage_of_others_only_if_asked(vinery_: Vine
     )
     assert vinery_("demo-data", "--remove").out == "The demo data is removed.\n"
     assert vinery_("demo-data", "--remove").out == "There is no demo data.\n"
-
-
-def test_a_refusal_is_listed_with_its_explanation(vinery_: Vinery) -> None:
-    alice = User.objects.create_user("alice")
-    names = {"username": "alice", "key_name": "laptop", "scope": f"user:{alice.pk}"}
-    stored_refusal(**names, window="minute", amount=1000, level=990.5, needed=31.0, wait_s=1.29)
-    store("r1", http_status=429, started_at=timezone.now())
-
-    heads, row = vinery_("refusals", "list").out.splitlines()
-
-    assert heads.split() == [
-        *("AT", "USER", "KEY", "SCOPE", "WHOSE", "METRIC", "WINDOW", "AMOUNT", "LEVEL", "NEEDED"),
-        *("WAIT", "S", "EFFECT"),
-    ]
-    for word in ("alice", "laptop", f"user:{alice.pk}", "the user alice", "tokens", "minute"):
-        assert word in row
-    assert row.split()[-5:] == ["1000", "990.5", "31.0", "1.29", "refused"]
 
 
 def test_refusals_are_exported_in_order_of_time(vinery_: Vinery, tmp_path: Path) -> None:

@@ -101,18 +101,12 @@ def test_only_the_named_fields_and_roles_are_changed(vinery_: Vinery, search: Pr
     "words, message",
     [
         ("user remove root", "root is the last administrator: name another."),
-        ("user deactivate root", "root is the last administrator: name another."),
         ("user change root --no-administrator", "root is the last administrator: name another.\n"),
-        ("user remove olga", "olga is the last owner of acme"),
         ("user role olga none --organization acme", "olga is the last owner"),
         (f"user create {'x' * 151}", "name: Ensure this value has at most 150"),
-        (f"user change root --last-name {'x' * 151}", "--last-name: Ensure this"),
-        ("organization create a/b", "name: "),
         ("project create a/b --organization acme", "name: "),
         ("project change search --redact=", "--redact: "),
-        ("project change search --capture-hours 721", "--capture-hours: Ensure"),
         ("key create --name x --model=", "--model: Give a list"),
-        ("key create --name x --network office", "'office' does not appear"),
         (
             "key create --name x --rotate-every 10w --rotation-grace 366d",
             "--rotation-grace: Ensure this value is less",
