@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 import shutil
 import signal
 from typing import Final, NoReturn
@@ -19,9 +18,6 @@ from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.sockets import UnixAddress
 
-log = logging.getLogger(__name__)
-
-_PING_INTERVAL_S: Final = 1.0
 # More than the engine gives a test beside requests.
 _TEST_TIMEOUT_S: Final = 75.0
 # How a process ends that did not end by its own mistake.
@@ -56,8 +52,6 @@ class EngineProcess:
         self._replaces_hung = replaces_hung
         self._engine: RunningProcess | None = None
         self.picture_failure = ""  # `Hello.picture_failure`
-        # Not connected while heartbeats are watched: they cost less than pings.
-        self._client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
 
     @property
     def pid(self) -> int | None:
@@ -143,26 +137,10 @@ class EngineProcess:
         return failure
 
     async def watch(self) -> NoReturn:
-        """Wait until the process ends or hangs, then raise EngineDied."""
+        """Wait until the process ends, also because it hung, then raise EngineDied."""
         engine = self._engine
         assert engine is not None
-        ended = asyncio.create_task(engine.wait())
-        tasks: list[asyncio.Task[int | None] | asyncio.Task[None]] = [ended]
-        if not engine.is_watched:
-            tasks.append(asyncio.create_task(self._keep_pinging(engine)))
-        try:
-            # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                try:
-                    await tasks[-1]  # which raises why the engine hangs
-                finally:
-                    engine.kill()
-            raise EngineDied(_why_ended(engine, await ended))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        raise EngineDied(_why_ended(engine, await engine.wait()))
 
     async def end(self) -> None:
         if self._engine is not None:
@@ -192,24 +170,6 @@ class EngineProcess:
         if report["event"] != "ready":
             raise EngineDied(report["error"])
         self.picture_failure = report.get("picture_failure", "")
-
-    async def _keep_pinging(self, engine: RunningProcess) -> None:
-        """Ping the engine, which nothing else watches. Raises `EngineDied` if a step hangs."""
-        timeout_s = self._config.options.step_timeout_s
-        self._client.open()
-        try:
-            while True:
-                await asyncio.sleep(_PING_INTERVAL_S)
-                # The exit status of a process that ends has the reason.
-                with contextlib.suppress(EngineDisconnected):
-                    await self._client.wait_connected(timeout_s)
-                    await self._client.ping(timeout_s)
-        except TimeoutError:
-            named = {"model": self._config.name, "pid": engine.pid}
-            log.error("engine hung", extra={"fields": named})
-            raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None
-        finally:
-            await self._client.close()
 
 
 def _why_ended(engine: RunningProcess, status: int | None) -> str:
