@@ -17,7 +17,7 @@ from tests.cluster.test_folders import read
 from vinery_serving.cluster import fetching, folders
 from vinery_serving.cluster.authority import host_fingerprint
 from vinery_serving.cluster.folders import Folder
-from vinery_serving.models.hub import pull, transfer
+from vinery_serving.models.hub import pull
 from vinery_serving.models.jobs import JobDocument, JobFailed, JobLine, Reporter
 
 WEIGHTS = os.urandom(1 << 20) * 8
@@ -40,7 +40,7 @@ async def source(tmp_path: Path) -> AsyncIterator[Host]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(pull, "_FIRST_WAIT_S", 0.01)
 
 
 def kept(source: Host) -> tuple[Path, Folder]:

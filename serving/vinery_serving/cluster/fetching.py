@@ -23,9 +23,16 @@ from vinery_serving.core.model_files import copy_of
 from vinery_serving.models.hub import origins
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import HubOrigin
-from vinery_serving.models.hub.pull import PullFolders, complete, fetch_all
+from vinery_serving.models.hub.pull import (
+    PullFolders,
+    Report,
+    Stream,
+    WrongContent,
+    complete,
+    fetch,
+    fetch_all,
+)
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_path
-from vinery_serving.models.hub.transfer import Report, Stream, WrongContent, fetch
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes.confine import Needs
 from vinery_serving.transport import relayed
@@ -128,7 +135,7 @@ class _Relay:
 
     @contextmanager
     def open(self, file: RepositoryFile, start: int, stall_s: float) -> Iterator[Stream]:
-        """See `transfer.Open`."""
+        """See `pull.Open`."""
         with self._connected(stall_s) as connection:
             wish = pack(Fetch(self.origin.digest, file.path, start))
             yield Stream(start, self._parts(connection, wish))

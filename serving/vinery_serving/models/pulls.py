@@ -23,10 +23,9 @@ from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.formats import wanted_files
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, this_machine
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
-from vinery_serving.models.hub.repository import is_archive
+from vinery_serving.models.hub.repository import is_archive, wanted_files
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 from vinery_serving.models.job_rows import JobKind, ModelJob
 from vinery_serving.models.models import ServedModel
