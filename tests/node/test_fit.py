@@ -12,8 +12,7 @@ import pytest
 from tests.tables import table
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node import fit
-from vinery_serving.node.fit import Measured, Need, estimate, measure
-from vinery_serving.node.model_files import EngineFacts, find_facts
+from vinery_serving.node.fit import EngineFacts, Measured, Need, estimate, find_facts, measure
 
 MIB, GIB = 1 << 20, 1 << 30
 CONFIG = {

@@ -10,8 +10,8 @@ import pytest
 from tests.engine.conftest import TINY_CHAT
 from tests.tables import table
 from vinery_serving.core.model_files import folder_state
-from vinery_serving.node import model_files
-from vinery_serving.node.model_files import EngineFacts, read_facts
+from vinery_serving.node import fit
+from vinery_serving.node.fit import EngineFacts, read_facts
 from vinery_serving.processes.apart import NoAnswer
 
 
@@ -76,7 +76,7 @@ async def test_facts_come_from_files_that_others_have_spoiled(
     async def killed(*_: object, **__: object) -> bytes:
         raise NoAnswer("takes too long")
 
-    monkeypatch.setattr(model_files, "run_apart", killed)
+    monkeypatch.setattr(fit, "run_apart", killed)
     facts = await read_facts([folder], generates=True)
     assert facts.error == f"Reading the files of {folder} takes too long."
     assert facts.is_passing

@@ -43,7 +43,7 @@ from vinery_serving.models.job_rows import (
     wait_for_attempt,
 )
 from vinery_serving.models.jobs import JobDocument, JobLine
-from vinery_serving.node.starting import opened_log
+from vinery_serving.node.engine_process import opened_log
 from vinery_serving.processes.child import NETWORK_VARIABLES, ChildProcess, environment_with
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket, settings_key

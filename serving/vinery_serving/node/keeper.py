@@ -30,8 +30,8 @@ from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.models import check_processors
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.engine_process import EngineDied, EngineProcess
-from vinery_serving.node.fit import Measured, Need
+from vinery_serving.node.engine_process import END_TIMEOUT_S, EngineDied, EngineProcess
+from vinery_serving.node.fit import EngineFacts, Measured, Need, read_facts
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import (
     FailureKind,
@@ -40,9 +40,7 @@ from vinery_serving.node.load_errors import (
     killed,
     load_failure,
 )
-from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
-from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.node.status import Subject
 from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next

@@ -17,9 +17,9 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Final, Protocol
 
+from vinery_serving.node.engine_process import SpareEngines
 from vinery_serving.node.fit import Need, unfit_text
 from vinery_serving.node.planner import ModelUse, Phase, Plan, make_plan
-from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)

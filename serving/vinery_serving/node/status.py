@@ -78,30 +78,23 @@ async def report(
     *,
     error: str = "",
     forgets_error: bool = False,
-    pid: int | None = None,
-    max_context: int | None = None,
     picture_failure: str = "",
-    next_attempt_at: datetime | None = None,
-    needed_bytes: int | None = None,
-    has_former: bool = False,
+    **columns: object,
 ) -> None:
-    """Write the state of an engine, and the state of its model. The last error stays until the
-    engine is ready, or the report `forgets_error`; of an engine that is ready it is the failure of
-    the self-test."""
+    """Write the state of an engine with other columns, and the state of its model. The last error
+    stays until the engine is ready, or the report `forgets_error`; of an engine that is ready it is
+    the failure of the self-test."""
     values: dict[str, object] = {
         "state": state,
         "settings_digest": subject.settings_digest,
         "num_restarts": num_restarts,
-        "pid": pid,
+        "pid": None,
         "num_attempts": attempts.num_failed,
         "max_attempts": attempts.max,
-        "next_attempt_at": next_attempt_at,
-        "has_former": has_former,
+        "next_attempt_at": None,
+        "has_former": False,
+        **columns,
     }
-    if max_context is not None:
-        values["max_context"] = max_context
-    if needed_bytes is not None:
-        values["needed_bytes"] = needed_bytes
     if error or forgets_error or state is EngineState.READY:
         unseen = picture_failure and _pictures_failed_on(subject) + picture_failure
         values["last_error"] = error or unseen
