@@ -82,20 +82,15 @@ def run() -> None:
 def turn(lease: AgentLease, placer: RayPlacer) -> None:
     """Place, unless another agent acts. An agent that does not reach Ray lets its lease grow old,
     so that another one takes it. Raises `RayAway` and `django.db.Error`."""
-    is_away = True
-    try:
-        if lease.is_open:
-            placer.look()
-        if lease.renew().other_holder:
-            placer.leave()
-            placer.look()
-        else:
-            placer.connect()
-            lease.renew()  # connecting may have taken longer than leases last
-            places.place(lease, placer.place)
-        is_away = False
-    finally:
-        lease.tell(is_away=is_away)
+    if lease.is_open:
+        placer.look()
+    if lease.renew().other_holder:
+        placer.leave()
+        placer.look()
+    else:
+        placer.connect()
+        lease.renew()  # connecting may have taken longer than leases last
+        places.place(lease, placer.place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,16 +105,7 @@ class Need:
         return max(loaded_bytes, self.measured.peak_bytes)
 
     def __str__(self) -> str:
-        if self.measured is not None:
-            return (
-                f"{_gb(self.total_bytes)} (measured {_gb(self.measured.loaded_bytes)} after "
-                f"loading and {_gb(self.measured.peak_bytes)} at most, KV cache "
-                f"{_gb(self.cache_bytes)})"
-            )
-        return (
-            f"about {_gb(self.total_bytes)} (weights {_gb(self.weights_bytes)}, KV cache "
-            f"{_gb(self.cache_bytes)}, process {_gb(_PROCESS_BYTES)})"
-        )
+        return f"about {_gb(self.total_bytes)}, of which {_gb(self.cache_bytes)} for its KV cache"
 
 
 def estimate(
