@@ -84,16 +84,6 @@ def test_a_checkpoint_is_converted_with_its_options(root: Client, tmp_path: Path
     assert "Converting tiny. This page shows the progress." in text_of(response)
 
 
-def test_a_wrong_value_is_explained_beside_its_field(root: Client, tmp_path: Path) -> None:
-    form = {"device": "CPU", "precision": "int8", "folder": "tiny"}
-    text = text_of(root.post(CONVERT, form))
-    assert "Write an absolute path" in error_at(text, "folder")
-    form |= {"folder": str(write_checkpoint(tmp_path / "tiny")), "group_size": "64"}
-    text = text_of(root.post(CONVERT, form))
-    assert "group_size is for int4 and not for int8." in error_at(text, "group_size")
-    assert not ModelJob.objects.exists()
-
-
 def test_a_converted_checkpoint_is_converted_again(root: Client, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "tiny")
     model = registry.add_model(TINY_CHAT, name="mine")

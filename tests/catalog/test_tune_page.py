@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.catalog.conftest import LIST, address, error_at, page, text_of
-from tests.tables import table
+from tests.catalog.conftest import LIST, address, page, text_of
 from vinery_serving.models import job_requests, registry
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.job_requests import Tune, take_result
@@ -53,13 +52,6 @@ def test_a_search_begins_with_the_form_and_is_shown(root: Client, chat: ServedMo
     ModelJob.objects.update(state=JobState.RUNNING, stage="trial 2: prompt lookup")
     text = tune_page(root, chat)
     assert "trial 2: prompt lookup" in text and f"/jobs/{job.pk}/cancel/" in text
-
-
-@table("time_limit_s", ["5", "soon"])
-def test_a_wrong_time_is_explained(root: Client, chat: ServedModel, time_limit_s: str) -> None:
-    text = text_of(root.post(address(chat, "tune/"), {"time_limit_s": time_limit_s}))
-    assert error_at(text, "time_limit_s")
-    assert not ModelJob.objects.exists()
 
 
 def test_trials_are_shown_and_the_best_set_until_a_change(root: Client, chat: ServedModel) -> None:

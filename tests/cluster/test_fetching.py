@@ -198,14 +198,6 @@ async def test_who_is_refused(source: Host, tmp_path: Path) -> None:
     await fails(msgspec.structs.replace(asked, authorities=[b"another"]), "ended the connection")
 
 
-async def test_a_full_disk_is_said(
-    source: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = document(source, tmp_path / "home")
-    monkeypatch.setattr(pull, "free_bytes", lambda _: 1 << 20)
-    await fails(asked, "Free some, or move the home folder")
-
-
 async def test_a_cancelled_fetch_leaves_nothing(source: Host, tmp_path: Path) -> None:
     folder, _ = kept(source)
     (folder / "inner/openvino_model.bin").write_bytes(bytes(len(WEIGHTS)))

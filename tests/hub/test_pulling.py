@@ -114,13 +114,6 @@ def test_a_cut_or_silent_connection_goes_on_at_the_next_byte(
     assert 1_000_000 in {each.first_byte for each in tiny.fetches(WEIGHTS)}
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_an_error_that_passes_is_waited_for(tiny: FakeHub, tmp_path: Path, status: int) -> None:
-    tiny.fault(WEIGHTS, Fault(status=status))
-
-    assert is_like_the_model(pulled(tiny, tmp_path))
-
-
 def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
     tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

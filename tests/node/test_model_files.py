@@ -53,15 +53,6 @@ def test_a_change_is_seen(tmp_path: Path, number: int) -> None:
     assert folder_state([folder]) != before
 
 
-def test_a_folder_that_appears_is_a_change(tmp_path: Path) -> None:
-    folder, later = a_folder(tmp_path), tmp_path / "later"
-    before = folder_state([folder, later])
-    later.mkdir()
-    (later / "file").write_text("")
-    assert folder_state([folder, later]) != before
-    assert folder_state([later]) != ()
-
-
 async def test_facts_come_from_files_that_others_have_spoiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
