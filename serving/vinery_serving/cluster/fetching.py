@@ -33,7 +33,7 @@ from vinery_serving.models.hub.pull import (
     fetch_all,
 )
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_path
-from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, Reporter
 from vinery_serving.processes.confine import Needs
 from vinery_serving.transport import relayed
 from vinery_serving.transport.relayed import Fetch
@@ -52,19 +52,16 @@ class HostOrigin(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_fiel
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
-    """Raises `JobFailed`."""
+    """Raises `PullFailed`."""
     report = reporter.progress
-    try:
-        origin, folders, folder = _parts(document)
-        if isinstance(origin, HubOrigin):
-            origin.fetch(folders.root, report)
-        else:
-            relay = _Relay(origin, _context(tuple(document.authorities), document.host_key))
-            complete(folders, lambda: _fill(relay, folders, report), report)
-    except PullFailed as error:
-        raise JobFailed(str(error)) from None
+    origin, folders, folder = _parts(document)
+    if isinstance(origin, HubOrigin):
+        origin.fetch(folders.root, report)
+    else:
+        relay = _Relay(origin, _context(tuple(document.authorities), document.host_key))
+        complete(folders, lambda: _fill(relay, folders, report), report)
     if not folder.is_dir():
-        raise JobFailed(f"{folder} is not what was fetched. Copy the folder.")
+        raise PullFailed(f"{folder} is not what was fetched. Copy the folder.")
     return {"folder": str(folder)}
 
 

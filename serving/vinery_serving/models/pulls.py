@@ -234,7 +234,6 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def machine_for(device: str) -> Machine:
-    """Return this machine, with the memory of a device."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = [each for each in known.devices if each.name == device] if known else []
     own_bytes = found[0].memory_bytes if found and device != _CPU else None

@@ -237,7 +237,6 @@ class Keeper:
         return await asyncio.to_thread(_estimate_need, self._spec, facts, self._measured)
 
     async def _facts(self, files: FolderState) -> EngineFacts:
-        """Read the files, unless they are known."""
         if self._known is None or self._known[0] != files:
             folders = await asyncio.to_thread(_folders, self._spec)
             facts = await read_facts(folders, generates=self._spec.task.is_generation)

@@ -190,7 +190,6 @@ async def _run_jobs(wanted: WantedModels) -> None:
 
 
 async def _note_folders(wanted: WantedModels) -> None:
-    """Other hosts can fetch models from this one."""
     await wanted.has_read.wait()
     while settings.VINERY_HOST_ADDRESS and places.has_several_hosts():
         try:

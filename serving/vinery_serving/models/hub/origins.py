@@ -42,7 +42,7 @@ from vinery_serving.models.hub.repository import (
     wanted_files,
 )
 from vinery_serving.models.hub.verdict import Answer, will_it_load
-from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, Reporter
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs, network_files
 
@@ -195,7 +195,6 @@ _Any: Final[Any] = Origin
 
 
 def origin_of(parameters: Mapping[str, Any]) -> Origin:
-    """Return the origin that the parameters of a job name. Raises `PullFailed`."""
     try:
         origin: Origin = msgspec.convert(dict(parameters), type=_Any)
     except msgspec.ValidationError as error:
@@ -204,16 +203,13 @@ def origin_of(parameters: Mapping[str, Any]) -> Origin:
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
-    """Raises `JobFailed`."""
-    try:
-        origin = origin_of(document.parameters)
-        if isinstance(origin, ArchiveOrigin):
-            origin = msgspec.structs.replace(origin, url=origin.url + document.secret)
-        folder, source = origin.fetch(models_dir(document.home), reporter.progress)
-        is_judged = isinstance(origin, HubOrigin)
-        precision = origin.precision if is_judged else _conversion_precision(folder)
-    except PullFailed as error:
-        raise JobFailed(str(error)) from None
+    """Raises `PullFailed`."""
+    origin = origin_of(document.parameters)
+    if isinstance(origin, ArchiveOrigin):
+        origin = msgspec.structs.replace(origin, url=origin.url + document.secret)
+    folder, source = origin.fetch(models_dir(document.home), reporter.progress)
+    is_judged = isinstance(origin, HubOrigin)
+    precision = origin.precision if is_judged else _conversion_precision(folder)
     result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
     return result | ({"precision": precision} if precision else {})
 

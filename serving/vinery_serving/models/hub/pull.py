@@ -248,7 +248,6 @@ def fetch(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[int]
 
 
 def _attempt(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[int], None]) -> None:
-    """Fetch the missing bytes in several attempts, and check the whole file."""
     attempts, in_row = 0, 0
     while (before := _size(path)) != file.size_bytes or not path.exists():
         try:
