@@ -12,7 +12,7 @@ from django.db import OperationalError
 
 from tests.conftest import until
 from vinery_platform.cli import status
-from vinery_serving.cluster import lease, places, ray_agent
+from vinery_serving.cluster import lease, ray_agent
 from vinery_serving.cluster.lease import AgentLease, HostLease
 from vinery_serving.cluster.placing import Assignment, HostOffer, Placing, Replica
 from vinery_serving.cluster.ray_agent import RayAway, RayPlacer
@@ -117,26 +117,6 @@ def test_an_agent_that_does_not_reach_ray_lets_another_one_act(
         ray_agent.turn(cut_off, first)  # its session was ended
     ray_agent.turn(cut_off, first)
     assert not first.is_connected, "it waits now"
-
-
-def test_until_a_waiting_agent_takes_over_the_status_says_so(
-    leases: tuple[AgentLease, AgentLease],
-) -> None:
-    acting, waiting = leases
-    ray_agent.turn(acting, FakePlacer())
-    ray_agent.turn(waiting, FakePlacer())
-    acting.close()
-    next_one = "nothing new until the agent on mars takes over"
-    until(lambda: status._placement()["placement"] == next_one)
-
-
-def test_an_agent_that_another_process_places_beside_changes_no_row(
-    leases: tuple[AgentLease, AgentLease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ServedModel.objects.create(name="m", folder=str(tmp_path))
-    monkeypatch.setattr(places, "_takes_turn", lambda: False)
-    ray_agent.turn(leases[0], FakePlacer())
-    assert placed() == []
 
 
 def test_without_ray_nothing_changes_and_every_host_can_read_it(
