@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -312,9 +312,10 @@ class Keeper:
             self._measured = await asyncio.to_thread(fit.measure, engine.pid, loaded_bytes) or last
         if self._measured is not None and self._measured != last:
             self._memory.correct(await self._need())
-            need_bytes = self._memory.need.total_bytes
             if self._spec.replica == 0:  # it stands for all
-                await status.report_memory(self._spec.id, self._measured, need_bytes)
+                needed_bytes = self._memory.need.total_bytes
+                measured = asdict(self._measured)
+                await status.change(self._spec.id, needed_bytes=needed_bytes, **measured)
 
     async def _start(
         self, engine: EngineProcess, found: AdoptedEngine | EngineProcess | None

@@ -20,7 +20,6 @@ from vinery_serving.cluster import places
 from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
 from vinery_serving.models.job_rows import record_event
 from vinery_serving.models.models import ServedModel
-from vinery_serving.node.fit import Measured
 from vinery_serving.node.load_errors import LoadAttempts
 from vinery_serving.transport.waiting import Wait
 
@@ -146,17 +145,8 @@ def _end_test(subject: Subject, failure: str, asked_at: datetime) -> None:
     change_signal.send()
 
 
-async def report_former(model_id: int, *, is_serving: bool) -> None:
-    await _try_to_change({model_id: {"has_former": is_serving}})
-
-
-async def report_memory(model_id: int, measured: Measured, needed_bytes: int) -> None:
-    values = {
-        "loaded_bytes": measured.loaded_bytes,
-        "peak_bytes": measured.peak_bytes,
-        "needed_bytes": needed_bytes,
-    }
-    await _try_to_change({model_id: values})
+async def change(model_id: int, **columns: object) -> None:
+    await _try_to_change({model_id: columns})
 
 
 async def report_waits(waits: Mapping[int, Wait], *, is_again: bool = False) -> bool:
