@@ -120,15 +120,6 @@ def test_a_name_is_judged_before_anything_is_fetched(root: Client, tiny: FakeHub
     assert not ServedModel.objects.exists()
 
 
-def test_the_precision_of_a_checkpoint_is_chosen(root: Client, tiny: FakeHub) -> None:
-    tiny.add("acme/tiny-checkpoint", checkpoint_files())
-    assert 'name="precision"' not in text_of(root.get(HUB, {"q": NAME}))
-    assert 'name="precision"' in text_of(root.get(HUB, {"q": "acme/tiny-checkpoint"}))
-
-    root.post(f"{HUB}?q=acme/tiny-checkpoint", {"name": "mine", "precision": "fp16"})
-    assert ModelJob.objects.get().parameters["precision"] == "fp16"
-
-
 def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: FakeHub) -> None:
     registry.add_model(TINY_CHAT, name="mine")
 

@@ -139,31 +139,6 @@ def test_the_page_shows_the_history_in_pages_and_the_most_memory(
     assert "<dt>Memory at most</dt><dd>250 MB</dd>" in page(root, chat)
 
 
-@table(
-    "task, path",
-    [("embeddings", "/v1/embeddings"), ("rerank", "/v1/rerank"), ("completion", "/v1/completions")],
-)
-def test_the_example_is_of_the_task(root: Client, chat: ServedModel, task: str, path: str) -> None:
-    ServedModel.objects.update(task=task)
-
-    assert f"http://testserver{path}" in page(root, chat)
-
-
-def test_the_pages_of_a_model_are_tabs_that_lead_to_each_other(
-    root: Client, chat: ServedModel
-) -> None:
-    addresses = [address(chat, each) for each in ("", "log/", "speed/", "settings/", "history/")]
-    for each in addresses:
-        text = text_of(root.get(each))
-        assert f'<a href="{each}" aria-current="page">' in text
-        assert all(f'href="{other}"' in text for other in addresses)
-        has_live_parts = "data-live" in text
-        assert ("console/live.js" in text) is has_live_parts
-    assert f'<a href="{addresses[2]}" aria-current="page">' in text_of(
-        root.get(address(chat, "tune/"))
-    )
-
-
 # -- Buttons
 
 

@@ -102,16 +102,6 @@ def test_a_device_with_its_own_memory_is_judged_by_it(hub: FakeHub, home: Path) 
     assert [each and each.answer for each in answers] == [Answer.NO, Answer.YES]
 
 
-@pytest.mark.usefixtures("tiny")
-def test_a_pull_for_a_served_name_replaces_its_folder_when_it_is_done() -> None:
-    old = ServedModel.objects.create(name="tiny", folder=str(TINY_CHAT))
-
-    job = begun()
-
-    old.refresh_from_db()
-    assert (job.model, old.folder) == (old, str(TINY_CHAT))
-
-
 def test_a_checkpoint_is_converted_after_its_pull(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("acme/new", checkpoint_files())
     job = begun("acme/new")

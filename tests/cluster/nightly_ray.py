@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -142,24 +140,3 @@ def test_nothing_is_placed_without_the_head_and_the_next_head_learns_what_runs(
     full = replace(one[0], model=2, needed_bytes=3900 * MIB)
     refused = soon(lambda: placer.place([*one, full], HOSTS, reported(first)), ["a"])
     until(lambda: placer.place([*one, full], HOSTS, reported(refused)).refused, timeout_s=WITHIN_S)
-
-
-def test_the_groups_of_a_killed_agent_stay_and_the_next_agent_finds_them(
-    ray: OwnRay, placer: RayPlacer
-) -> None:
-    code = (
-        "import os, sys, django; django.setup(); "
-        "from vinery_serving.cluster.placing import *; "
-        "from vinery_serving.cluster.ray_agent import RayPlacer; "
-        "placer = RayPlacer(sys.argv[1]); placer.connect(); "
-        "hosts = [HostOffer(each, each) for each in 'abc']\n"
-        "while not placer.place([Replica(7, 0, 'CPU', 1 << 28)], hosts, []).assignments: pass\n"
-        "os.kill(os.getpid(), 9)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code, ray.address], check=False)
-    assert ended.returncode == -9
-    wanted = [Replica(7, 0, "CPU", 1 << 28)]
-    [group] = [each for each in placer.all() if each.key == (7, 0)]
-    assert group.host is not None
-    assert hosts_of(placer.place(wanted, HOSTS, [])) == [group.host]
-    assert [each.name for each in placer.all()] == [group.name]

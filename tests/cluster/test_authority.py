@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from tests.cluster.hosts import AUTHORITY, NODE_HOST, WEB_HOST
 from vinery_serving.cluster.authority import Certificates, Role, host_fingerprint
-from vinery_serving.transport.relayed import fingerprint_of, longer
+from vinery_serving.transport.relayed import fingerprint_of
 
 
 def shown_by(server: Certificates, client: Certificates) -> bytes:
@@ -48,11 +48,3 @@ def test_a_new_secret_key_is_believed_where_it_is_a_fallback() -> None:
     server = Certificates([AUTHORITY, new], NODE_HOST, Role.NODE)
     client = Certificates([new, AUTHORITY], WEB_HOST, Role.WEB)
     assert fingerprint_of(shown_by(server, client)) == host_fingerprint(NODE_HOST)
-
-
-def test_pauses_grow_to_a_limit_and_differ() -> None:
-    pauses = [0.05]
-    for _ in range(20):
-        pauses.append(longer(pauses[-1]))
-    assert all(0 < each <= 2.0 for each in pauses)
-    assert len(set(pauses)) == len(pauses)

@@ -17,7 +17,7 @@ from tests.cluster.test_folders import read
 from vinery_serving.cluster import fetching, folders
 from vinery_serving.cluster.authority import host_fingerprint
 from vinery_serving.cluster.folders import Folder
-from vinery_serving.models.hub import pull, transfer
+from vinery_serving.models.hub import pull
 from vinery_serving.models.jobs import JobDocument, JobFailed, JobLine, Reporter
 
 WEIGHTS = os.urandom(1 << 20) * 8
@@ -40,7 +40,7 @@ async def source(tmp_path: Path) -> AsyncIterator[Host]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(pull, "_FIRST_WAIT_S", 0.01)
 
 
 def kept(source: Host) -> tuple[Path, Folder]:
@@ -196,14 +196,6 @@ async def test_who_is_refused(source: Host, tmp_path: Path) -> None:
     for key in ("a host without a row", NODE_HOST):
         await fails(msgspec.structs.replace(asked, host_key=key), "ended the connection")
     await fails(msgspec.structs.replace(asked, authorities=[b"another"]), "ended the connection")
-
-
-async def test_a_full_disk_is_said(
-    source: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = document(source, tmp_path / "home")
-    monkeypatch.setattr(pull, "free_bytes", lambda _: 1 << 20)
-    await fails(asked, "Free some, or move the home folder")
 
 
 async def test_a_cancelled_fetch_leaves_nothing(source: Host, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from django.db import OperationalError
 
 from tests.conftest import until
 from vinery_platform.cli import status
-from vinery_serving.cluster import places, ray_agent
+from vinery_serving.cluster import lease, ray_agent
 from vinery_serving.cluster.lease import AgentLease, HostLease
 from vinery_serving.cluster.placing import Assignment, HostOffer, Placing, Replica
 from vinery_serving.cluster.ray_agent import RayAway, RayPlacer
@@ -119,51 +119,8 @@ def test_an_agent_that_does_not_reach_ray_lets_another_one_act(
     assert not first.is_connected, "it waits now"
 
 
-def test_after_the_end_of_the_acting_agent_the_status_names_those_that_run(
-    leases: tuple[AgentLease, AgentLease],
-) -> None:
-    (acting, waiting), placer = leases, FakePlacer()
-    ray_agent.turn(acting, FakePlacer())
-    ray_agent.turn(waiting, placer)
-    placer.is_away = True
-    acting.close()  # it was killed
-    texts: set[str] = set()
-
-    def ends() -> bool:
-        with pytest.raises(RayAway):
-            ray_agent.turn(waiting, placer)
-        texts.add(status._placement()["placement"])
-        return any("agents run on mars, but none reaches Ray" in each for each in texts)
-
-    until(ends)  # PostgreSQL notices the end of a session a little later
-    assert not any("no agent runs" in each for each in texts)
-    placer.is_away = False
-    ray_agent.turn(waiting, placer)
-    assert "by Ray" in status._placement()["placement"]
-
-
-def test_until_a_waiting_agent_takes_over_the_status_says_so(
-    leases: tuple[AgentLease, AgentLease],
-) -> None:
-    acting, waiting = leases
-    ray_agent.turn(acting, FakePlacer())
-    ray_agent.turn(waiting, FakePlacer())
-    acting.close()
-    next_one = "nothing new until the agent on mars takes over"
-    until(lambda: status._placement()["placement"] == next_one)
-
-
-def test_an_agent_that_another_process_places_beside_changes_no_row(
-    leases: tuple[AgentLease, AgentLease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ServedModel.objects.create(name="m", folder=str(tmp_path))
-    monkeypatch.setattr(places, "_takes_turn", lambda: False)
-    ray_agent.turn(leases[0], FakePlacer())
-    assert placed() == []
-
-
 def test_without_ray_nothing_changes_and_every_host_can_read_it(
-    leases: tuple[AgentLease, AgentLease], tmp_path: Path
+    leases: tuple[AgentLease, AgentLease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no agent runs" in status._placement()["placement"]
     agent, placer = leases[0], FakePlacer()
@@ -178,9 +135,11 @@ def test_without_ray_nothing_changes_and_every_host_can_read_it(
         with pytest.raises(RayAway, match="does not answer"):
             ray_agent.turn(agent, placer)
     assert not Placement.objects.exists()
-    assert status._placement()["placement"] == (
-        "nothing new: agents run on moon, but none reaches Ray: see their logs"
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(lease, "LEASE_S", 0.0)
+        assert status._placement()["placement"] == (
+            "nothing new: agents run on moon, but none reaches Ray: see their logs"
+        )
     placer.is_away = False
     ray_agent.turn(agent, placer)
     assert placed() == ["moon"]

@@ -1,12 +1,12 @@
 """What becomes of replicas where Ray places them. Ray itself is in `nightly_ray.py`."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from vinery_serving.cluster.placing import Assignment, HostOffer, Placing, Replica
-from vinery_serving.cluster.ray_placing import Group, place
+from vinery_serving.cluster.ray_agent import Group, RayTurn
 
 A, B, C = (HostOffer(id=each, name=each) for each in "abc")
 MIB = 1 << 20
@@ -57,6 +57,15 @@ class FakeRay:
         del self.free[host]
 
 
+def place(
+    ray: FakeRay,
+    wanted: Collection[Replica],
+    hosts: Collection[HostOffer],
+    present: Collection[Assignment],
+) -> Placing:
+    return RayTurn(ray, hosts, wanted).place(wanted, present)  # type: ignore[arg-type]
+
+
 def several(number: int) -> list[Replica]:
     return [replace(ONE, number=each) for each in range(number)]
 
@@ -105,18 +114,6 @@ def test_what_has_no_room_waits_for_it_with_a_reason_and_one_group() -> None:
     assert not ray.groups
 
 
-def test_labels_pin_and_hosts_that_drain_or_are_away_get_nothing_new() -> None:
-    fast = replace(C, labels=frozenset({"disk=fast"}))
-    pinned = replace(ONE, labels=frozenset({"disk=fast"}))
-    assert hosts_of(place(FakeRay(a=100, b=100, c=10), [pinned], [A, B, fast], [])) == ["c"]
-    running = [Assignment(1, 0, "a", is_ready=True)]
-    both = place(FakeRay(a=100, c=10), [pinned], [A, fast], running)
-    assert hosts_of(both) == ["a", "c"], "it moves"
-
-    others = [replace(A, is_draining=True), replace(B, is_away=True), C]
-    assert hosts_of(place(FakeRay(a=100, b=100, c=10), [ONE], others, [])) == ["c"]
-
-
 def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None:
     ray = FakeRay(a=100, b=50)
     first = place(ray, [ONE], [A, B], [])
@@ -128,12 +125,6 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
     served = [old, replace(new, is_ready=True)]
     assert hosts_of(place(ray, [ONE], hosts, served)) == ["b"]
     assert ray.free == {"a": 100, "b": 40}
-    failed = replace(new, is_asleep=True, has_failed=True)
-    assert hosts_of(place(ray, [ONE], hosts, [old, failed])) == ["a", "b"]
-    assert hosts_of(place(ray, [ONE], hosts, [old, replace(new, is_asleep=True)])) == ["b"]
-    back = place(ray, [ONE], [A, B], [new, old])
-    assert hosts_of(back) == ["a"], "the one that serves stays"
-
     full = FakeRay(a=100, b=5)
     place(full, [ONE], [A, B], [])
     assert hosts_of(place(full, [ONE], hosts, [old])) == ["a"], "there is no room elsewhere"

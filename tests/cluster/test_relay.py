@@ -127,18 +127,6 @@ async def test_an_answer_is_the_same_as_on_the_host_itself(host: Host) -> None:
             assert client.num_generations == 0
 
 
-async def test_64_connections_at_once(host: Host) -> None:
-    async with (
-        FakeEngine(host.socket_of(), count, key=host.key_of()),
-        contextlib.AsyncExitStack() as all_,
-    ):
-        clients = [
-            await all_.enter_async_context(connected(host.engine(), web_key())) for _ in range(64)
-        ]
-        answers = await asyncio.gather(*map(answer_of, clients))
-        assert all(each == answers[0] for each in answers)
-
-
 async def test_an_engine_that_ends_may_have_crashed(host: Host) -> None:
     async with attached(host, die) as client:
         assert not (await end_of(client)).is_planned

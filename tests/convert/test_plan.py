@@ -57,12 +57,6 @@ def test_what_is_unknown_is_refused_with_what_is_known(folder: Path) -> None:
         Checkpoint.read(folder, "image-text-to-text")
 
 
-def test_a_checkpoint_is_read_with_its_task_and_size(folder: Path) -> None:
-    checkpoint = Checkpoint.read(folder)
-    assert checkpoint.task == "text-generation"
-    assert checkpoint.num_bytes == (folder / "model.safetensors").stat().st_size
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -16,7 +16,7 @@ from vinery_serving.models.hub import gguf
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
-from vinery_serving.models.hub.pull import pull
+from vinery_serving.models.hub.origins import pull
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import ModelFolder
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.object_store import ObjectStore
 from tests.hub.archives import FILES, write_tar
-from vinery_serving.models.hub import remote, transfer
+from vinery_serving.models.hub import pull, remote
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import ArchiveOrigin
 from vinery_serving.models.hub.remote import S3File
@@ -43,8 +43,8 @@ def store(running_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setattr(remote, "_BLOCK_BYTES", 2_000_000)
-    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", 2)
-    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0)
+    monkeypatch.setattr(pull, "_MAX_ATTEMPTS", 2)
+    monkeypatch.setattr(pull, "_FIRST_WAIT_S", 0)
     running_store.requests.clear()
     yield running_store
     running_store.cuts, running_store.stalls, running_store.status = [], [], 0

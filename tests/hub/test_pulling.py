@@ -10,10 +10,11 @@ from tests.conftest import REPOSITORY, until
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT
 from vinery_serving.models.hub import pull as pulling
-from vinery_serving.models.hub import transfer
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.pull import PullFolders, pull
+from vinery_serving.models.hub.origins import pull
+from vinery_serving.models.hub.pull import PullFolders
+from vinery_serving.models.hub.repository import wanted_files
 from vinery_serving.prompting.folder import ModelFolder
 
 MAX_ATTEMPTS = 2
@@ -25,7 +26,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from vinery_serving.models.hub.client import Hub
-from vinery_serving.models.hub.pull import pull
+from vinery_serving.models.hub.origins import pull
 hub = Hub.of_environment()
 pull(hub, hub.repository("acme/tiny"), Path(sys.argv[1]), lambda *_: None)
 """
@@ -40,9 +41,9 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", MAX_ATTEMPTS)
-    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0)
-    monkeypatch.setattr(transfer, "_STALL_S", 60)
+    monkeypatch.setattr(pulling, "_MAX_ATTEMPTS", MAX_ATTEMPTS)
+    monkeypatch.setattr(pulling, "_FIRST_WAIT_S", 0)
+    monkeypatch.setattr(pulling, "_STALL_S", 60)
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def tiny(hub: FakeHub) -> FakeHub:
 
 def pulled(hub: FakeHub, models: Path, *patterns: str) -> Path:
     own = Hub(hub.endpoint)
-    found = own.repository("acme/tiny").only(patterns)
+    found = wanted_files(own.repository("acme/tiny"), patterns)
     return pull(own, found, models, lambda *_: None, patterns=patterns)
 
 
@@ -107,17 +108,10 @@ def test_a_cut_or_silent_connection_goes_on_at_the_next_byte(
     tiny.requests.clear()
     tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
     # On a busy machine, more attempts may have to wait so long.
-    monkeypatch.setattr(transfer, "_STALL_S", 0.5)
-    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", 20)
+    monkeypatch.setattr(pulling, "_STALL_S", 0.5)
+    monkeypatch.setattr(pulling, "_MAX_ATTEMPTS", 20)
     assert is_like_the_model(pulled(tiny, tmp_path / "silent"))
     assert 1_000_000 in {each.first_byte for each in tiny.fetches(WEIGHTS)}
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-def test_an_error_that_passes_is_waited_for(tiny: FakeHub, tmp_path: Path, status: int) -> None:
-    tiny.fault(WEIGHTS, Fault(status=status))
-
-    assert is_like_the_model(pulled(tiny, tmp_path))
 
 
 def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
@@ -129,16 +123,16 @@ def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
     assert sum(each.is_storage for each in tiny.fetches(WEIGHTS)) == MAX_ATTEMPTS
 
     tiny.fault(WEIGHTS, *[Fault(cut_after=10)] * 5)
-    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS_IN_ALL", 5)
+    monkeypatch.setattr(pulling, "_MAX_ATTEMPTS_IN_ALL", 5)
     with pytest.raises(HubUnavailable):
         pulled(tiny, tmp_path)
 
     waits: list[float] = []
-    monkeypatch.setattr("vinery_serving.models.hub.transfer.time.sleep", waits.append)
+    monkeypatch.setattr("vinery_serving.models.hub.pull.time.sleep", waits.append)
     tiny.fault(WEIGHTS, Fault(status=429, retry_after_s=7), Fault(status=429, retry_after_s=9999))
-    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(pulling, "_MAX_ATTEMPTS", 3)
     pulled(tiny, tmp_path)
-    assert waits == [7, transfer._MAX_ASKED_WAIT_S]
+    assert waits == [7, pulling._MAX_ASKED_WAIT_S]
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, SMALL])

@@ -6,9 +6,14 @@ from typing import Any
 
 from tests.hub.models import QWEN3_8B, TINY_VISION, checkpoint_files, openvino_files
 from tests.tables import table
-from vinery_serving.models.hub.formats import Format, needed_files
 from vinery_serving.models.hub.machine import Machine, free_bytes, memory_limit, memory_need
-from vinery_serving.models.hub.repository import Repository, RepositoryFile
+from vinery_serving.models.hub.repository import (
+    Format,
+    Repository,
+    RepositoryFile,
+    needed_files,
+    wanted_files,
+)
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 
 GB = 10**9
@@ -110,7 +115,7 @@ BARE = without("chat_template.jinja")
         (judged(checkpoint(), TIGHT), {"answer": Answer.CONVERT, "precision": "int4"}),
         (judged(PICKLE), {"format": Format.PICKLE}),
         *((judged(gguf(each)), GGUF | {"architecture": each}) for each in GGUF_NAMES),
-        (judged(SEVERAL.only(["*q4*"])), {"answer": Answer.YES}),
+        (judged(wanted_files(SEVERAL, ["*q4*"])), {"answer": Answer.YES}),
         (judged(VISION), {"answer": Answer.YES, "task": "vision"}),
         (judged(openvino(config=MINICPM)), {"task": "vision"}),
         (judged(openvino(config=BERT)), {"task": "embeddings"}),

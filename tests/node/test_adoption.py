@@ -18,10 +18,9 @@ from tests.conftest import REPOSITORY, clean_environment
 from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config, serving
 from tests.fakes.engine import HELLO, KEY
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.node import adoption, starting
+from vinery_serving.node import adoption, engine_process
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.engine_process import EngineDied, EngineProcess
-from vinery_serving.node.starting import END_TIMEOUT_S, with_digest
+from vinery_serving.node.engine_process import END_TIMEOUT_S, EngineDied, EngineProcess, with_digest
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
@@ -166,7 +165,7 @@ def test_a_digest_covers_configuration_environment_and_code(tmp_path, monkeypatc
     assert plain == digest_of({"PATH": "/bin"})
     assert plain != digest_of({"PATH": "/usr/bin"})
     assert plain != digest_of({"PATH": "/bin"}, max_running=3)
-    monkeypatch.setattr(starting, "_code", lambda: b"another version")
+    monkeypatch.setattr(engine_process, "_code", lambda: b"another version")
     assert plain != digest_of({"PATH": "/bin"})
 
 

@@ -51,10 +51,10 @@ class ScriptedEngine:
 
 @pytest.fixture
 async def formers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FormerEngines]:
-    async def report_former(model_id: int, *, is_serving: bool) -> None:
-        assert (model_id, is_serving) == (7, False)
+    async def change(model_id: int, *, has_former: bool) -> None:
+        assert (model_id, has_former) == (7, False)
 
-    monkeypatch.setattr(status, "report_former", report_former)
+    monkeypatch.setattr(status, "change", change)
     monkeypatch.setattr(former, "_LOOK_INTERVAL_S", 0.001)
     monkeypatch.setattr(former, "_UNUSED_S", 0.002)
     found = FormerEngines(EngineScheduler({}, min_awake_s=0))

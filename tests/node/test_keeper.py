@@ -18,11 +18,10 @@ from vinery_serving.models.engine_status import EngineState
 from vinery_serving.node import fit, keeper, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineDied
-from vinery_serving.node.fit import Measured, Need
+from vinery_serving.node.fit import EngineFacts, Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.load_errors import LoadAttempts, killed
-from vinery_serving.node.model_files import EngineFacts
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
 

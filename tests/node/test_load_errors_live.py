@@ -12,7 +12,7 @@ from tests.engine.adapters import matrices, write_adapter
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, engine_config
 from tests.tables import table
 from vinery_serving.engine.option_groups import Adapter
-from vinery_serving.node import starting
+from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.load_errors import FailureKind, LoadFailure, load_failure
 
@@ -109,9 +109,9 @@ async def test_a_wrong_device_or_option_is_named(tmp_path, folder, device, optio
 
 async def test_too_little_memory_is_named_and_may_pass(tmp_path, folder, monkeypatch):
     limited = tmp_path / "python"
-    limited.write_text(f'#!/bin/sh\nulimit -v 800000\nexec "{starting.sys.executable}" "$@"')
+    limited.write_text(f'#!/bin/sh\nulimit -v 800000\nexec "{engine_process.sys.executable}" "$@"')
     limited.chmod(0o700)
-    monkeypatch.setattr(starting.sys, "executable", str(limited))
+    monkeypatch.setattr(engine_process.sys, "executable", str(limited))
 
     failure = await failure_of(tmp_path, folder)
 

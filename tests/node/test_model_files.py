@@ -10,8 +10,8 @@ import pytest
 from tests.engine.conftest import TINY_CHAT
 from tests.tables import table
 from vinery_serving.core.model_files import folder_state
-from vinery_serving.node import model_files
-from vinery_serving.node.model_files import EngineFacts, read_facts
+from vinery_serving.node import fit
+from vinery_serving.node.fit import EngineFacts, read_facts
 from vinery_serving.processes.apart import NoAnswer
 
 
@@ -53,15 +53,6 @@ def test_a_change_is_seen(tmp_path: Path, number: int) -> None:
     assert folder_state([folder]) != before
 
 
-def test_a_folder_that_appears_is_a_change(tmp_path: Path) -> None:
-    folder, later = a_folder(tmp_path), tmp_path / "later"
-    before = folder_state([folder, later])
-    later.mkdir()
-    (later / "file").write_text("")
-    assert folder_state([folder, later]) != before
-    assert folder_state([later]) != ()
-
-
 async def test_facts_come_from_files_that_others_have_spoiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +67,7 @@ async def test_facts_come_from_files_that_others_have_spoiled(
     async def killed(*_: object, **__: object) -> bytes:
         raise NoAnswer("takes too long")
 
-    monkeypatch.setattr(model_files, "run_apart", killed)
+    monkeypatch.setattr(fit, "run_apart", killed)
     facts = await read_facts([folder], generates=True)
     assert facts.error == f"Reading the files of {folder} takes too long."
     assert facts.is_passing

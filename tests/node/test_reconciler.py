@@ -19,8 +19,8 @@ from vinery_serving.cluster.lease import HostLease, Lease
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 from vinery_serving.node import keeper, reconciler, status
+from vinery_serving.node.fit import EngineFacts
 from vinery_serving.node.load_errors import LoadAttempts
-from vinery_serving.node.model_files import EngineFacts
 from vinery_serving.node.reconciler import WantedModels, _read_specs
 from vinery_serving.node.status import Subject
 

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from tests.node.test_former import ScriptedEngine
+from vinery_serving.node.engine_process import SpareEngines
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.planner import Phase
 from vinery_serving.node.scheduler import EngineScheduler, ModelMemory
-from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 NEED = Need(0, 0, Measured(10, 10))

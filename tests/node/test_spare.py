@@ -9,9 +9,8 @@ from msgspec import structs
 
 from tests.engine.conftest import engine_config
 from vinery_serving.engine.config import EngineConfig, EngineLog
-from vinery_serving.node import starting
-from vinery_serving.node.engine_process import EngineProcess
-from vinery_serving.node.starting import SpareEngines
+from vinery_serving.node import engine_process
+from vinery_serving.node.engine_process import EngineProcess, SpareEngines
 
 pytestmark = pytest.mark.live
 
@@ -41,7 +40,7 @@ async def test_a_model_loads_in_the_process_that_is_there_and_the_next_anew(tmp_
 
 
 async def test_a_killed_process_is_replaced_and_none_is_left_when_none_is_wanted(monkeypatch):
-    monkeypatch.setattr(starting, "_CALM_S", 0.0)
+    monkeypatch.setattr(engine_process, "_CALM_S", 0.0)
     spares, pids = SpareEngines(), set[int]()
     async with asyncio.timeout(60):
         while len(pids) < 2:

@@ -78,8 +78,7 @@ def _offer() -> tuple[str, ...]:
     from django.conf import settings
 
     from vinery_serving.cluster.lease import host_id
-    from vinery_serving.cluster.ray_agent import HOST_LABEL
-    from vinery_serving.cluster.ray_placing import resource_of
+    from vinery_serving.cluster.ray_agent import HOST_LABEL, resource_of
     from vinery_serving.models import devices
 
     until_s = time.monotonic() + _DEVICES_WITHIN_S

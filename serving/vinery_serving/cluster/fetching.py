@@ -23,10 +23,17 @@ from vinery_serving.core.model_files import copy_of
 from vinery_serving.models.hub import origins
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import HubOrigin
-from vinery_serving.models.hub.pull import PullFolders, complete, fetch_all
+from vinery_serving.models.hub.pull import (
+    PullFolders,
+    Report,
+    Stream,
+    WrongContent,
+    complete,
+    fetch,
+    fetch_all,
+)
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_path
-from vinery_serving.models.hub.transfer import Report, Stream, WrongContent, fetch
-from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, Reporter
 from vinery_serving.processes.confine import Needs
 from vinery_serving.transport import relayed
 from vinery_serving.transport.relayed import Fetch
@@ -45,19 +52,16 @@ class HostOrigin(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_fiel
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
-    """Raises `JobFailed`."""
+    """Raises `PullFailed`."""
     report = reporter.progress
-    try:
-        origin, folders, folder = _parts(document)
-        if isinstance(origin, HubOrigin):
-            origin.fetch(folders.root, report)
-        else:
-            relay = _Relay(origin, _context(tuple(document.authorities), document.host_key))
-            complete(folders, lambda: _fill(relay, folders, report), report)
-    except PullFailed as error:
-        raise JobFailed(str(error)) from None
+    origin, folders, folder = _parts(document)
+    if isinstance(origin, HubOrigin):
+        origin.fetch(folders.root, report)
+    else:
+        relay = _Relay(origin, _context(tuple(document.authorities), document.host_key))
+        complete(folders, lambda: _fill(relay, folders, report), report)
     if not folder.is_dir():
-        raise JobFailed(f"{folder} is not what was fetched. Copy the folder.")
+        raise PullFailed(f"{folder} is not what was fetched. Copy the folder.")
     return {"folder": str(folder)}
 
 
@@ -128,7 +132,7 @@ class _Relay:
 
     @contextmanager
     def open(self, file: RepositoryFile, start: int, stall_s: float) -> Iterator[Stream]:
-        """See `transfer.Open`."""
+        """See `pull.Open`."""
         with self._connected(stall_s) as connection:
             wish = pack(Fetch(self.origin.digest, file.path, start))
             yield Stream(start, self._parts(connection, wish))

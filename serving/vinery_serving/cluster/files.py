@@ -120,7 +120,6 @@ def _origin(job: ModelJob) -> dict[str, Any]:
 
 
 def _origins(missing: Mapping[str, int]) -> dict[str, list[dict[str, Any]]]:
-    """Where folders can be fetched: from hosts, or from the hub."""
     hosts = Host.objects.filter(is_gone=False).exclude(pk=host_id()).exclude(fingerprint="")
     found: dict[str, list[dict[str, Any]]] = {folder: [] for folder in missing}
     for host in hosts.exclude(address="") if settings.VINERY_HOST_KEY else ():

@@ -47,7 +47,6 @@ class Folder(msgspec.Struct, frozen=True, array_like=True):
 
 
 def is_own(root: Path, folder: Path) -> bool:
-    """Whether a folder lies in the folder of the models of a home."""
     return folder.is_relative_to(root) and folder != root and ".." not in folder.parts
 
 

@@ -36,7 +36,6 @@ _HELD_UP_S: Final = LEASE_S / 2
 _LOCKS: Final = 0x56494E45
 # In the place of a host: the agents of Ray.
 _AGENTS: Final = 0
-_WITHOUT_RAY: Final = "without Ray: "
 _AGENT: Final = "vinery agent on "
 
 
@@ -148,26 +147,16 @@ class HostLease:
 
 
 class AgentLease(HostLease):
-    """The lock of the agents of Ray. The name of its session says how Ray is: all hosts can read
-    it, and it costs no commit."""
+    """The lock of the agents of Ray."""
 
     def __init__(self, host: str) -> None:
-        super().__init__(_AGENTS, f"{_WITHOUT_RAY}{_AGENT}{host}")
+        super().__init__(_AGENTS, f"{_AGENT}{host}")
         self._numbers["leader"] = self._numbers["host"]
 
     @property
     def is_open(self) -> bool:
         """Whether there is a session, which holds the lock or waits for it."""
         return self._connection is not None
-
-    def tell(self, *, is_away: bool) -> None:
-        """Raises `django.db.Error`."""
-        name = self._name.removeprefix(_WITHOUT_RAY)
-        name = f"{_WITHOUT_RAY}{name}" if is_away else name
-        with self._lock, connection.wrap_database_errors:
-            if name != self._name and self._connection is not None:
-                self._connection.execute("SELECT set_config('application_name', %s, false)", [name])
-                self._name = name
 
 
 class Agent(NamedTuple):
@@ -177,18 +166,16 @@ class Agent(NamedTuple):
 
 
 def agents() -> list[Agent]:
-    """The agents of Ray that run. Raises `django.db.Error`."""
+    """The agents of Ray that run. One that does not reach Ray does not renew its lease. Raises
+    `django.db.Error`."""
     with connection.cursor() as cursor:
-        cursor.execute(_RUNNING_AGENTS, [_LOCKS, _AGENTS, f"%{_AGENT}%"])
-        rows = cursor.fetchall()
-    return [
-        Agent(name.partition(_AGENT)[2], not name.startswith(_WITHOUT_RAY), acts)
-        for name, acts in rows
-    ]
+        cursor.execute(_RUNNING_AGENTS, [LEASE_S, _LOCKS, _AGENTS, f"{_AGENT}%"])
+        return [Agent(name.removeprefix(_AGENT), *row) for name, *row in cursor.fetchall()]
 
 
 _RUNNING_AGENTS: Final = """
-    SELECT application_name, EXISTS (
+    SELECT application_name,
+    clock_timestamp() - state_change <= %s * interval '1 second', EXISTS (
         SELECT FROM pg_locks WHERE pg_locks.pid = pg_stat_activity.pid
         AND locktype = 'advisory' AND granted AND classid = %s AND objid = %s
     ) FROM pg_stat_activity

@@ -33,12 +33,10 @@ _STALLED_MS: Final = 5000
 
 
 def has_several_hosts() -> bool:
-    """Whether the database can have several hosts."""
     return bool(connection.vendor == "postgresql")
 
 
 def register() -> None:
-    """Write the row of this host at the start of its node."""
     values = {**_own_values(), "started_at": Now(), "is_gone": False}
     rows = Host.objects.filter(pk=host_id())
     if not rows.update(**values, generation=F("generation") + 1):
@@ -67,7 +65,6 @@ def _own_values() -> dict[str, Any]:
 
 
 def note_devices() -> None:
-    """Write the devices of this host if they are others than those at the last start."""
     found = _own_values()["devices"]
     if Host.objects.filter(pk=host_id()).exclude(devices=found).update(devices=found):
         change_signal.send()
@@ -306,7 +303,6 @@ def aggregate(rows: Collection[Row]) -> dict[str, Any]:
 
 
 def models_of_others() -> set[int]:
-    """Return the models that run on other hosts."""
     if not has_several_hosts():
         return set()
     rows = Placement.objects.exclude(host=host_id()).exclude(state=EngineState.UNLOADED)

@@ -79,12 +79,15 @@ Place = Callable[[Collection[Replica], Collection[HostOffer], Collection[Assignm
 def place_locally(
     wanted: Collection[Replica], hosts: Collection[HostOffer], present: Collection[Assignment]
 ) -> Placing:
-    return _Turn(hosts).place(wanted, present)
+    return Turn(hosts).place(wanted, present)
 
 
-class _Turn:
+class Turn:
+    """One placing. `ray_agent` chooses hosts in another way."""
+
     def __init__(self, hosts: Collection[HostOffer]) -> None:
         self._hosts = {each.id: each for each in hosts}
+        self._is_sole = len(self._hosts) == 1
         self._used: Counter[tuple[str, str]] = Counter()  # bytes by host and device
         self._of_model: Counter[tuple[str, int]] = Counter()  # replicas by host and model
         self._of_host: Counter[str] = Counter()
@@ -101,7 +104,7 @@ class _Turn:
 
         lacking: list[Replica] = []
         for replica in sorted(wanted, key=lambda each: (is_idle(each), each.model, each.number)):
-            if not self._keep(replica, held[replica.model, replica.number]):
+            if self._keep(replica, held[replica.model, replica.number]) is None:
                 lacking.append(replica)
         refused = {}
         for replica in lacking:
@@ -109,41 +112,51 @@ class _Turn:
             if (host := self._best(replica)) is not None:
                 self._take(replica, host)
                 here = [former for former in here if former.is_ready]
-            elif not here:
-                refused[replica.model] = why_nowhere(replica, self._hosts.values())
+            elif not here and (refusal := self._refusal(replica)) is not None:
+                refused[replica.model] = refusal
             for former in here:
                 self._take(replica, self._hosts[former.host])
         return Placing(frozenset(self._found), refused)
 
-    def _keep(self, replica: Replica, held: Sequence[Assignment]) -> bool:
-        """Take the assignments that stay. Returns whether the replica has a host where it stays."""
+    def _keep(self, replica: Replica, held: Sequence[Assignment]) -> HostOffer | None:
+        """Take the assignments that stay. Returns the host where the replica stays."""
         staying = [each for each in held if not self._must_leave(replica, each)]
         if not staying:
-            return False
+            return None
         best = max(staying, key=lambda each: each.is_ready)
-        self._take(replica, self._hosts[best.host])
+        host = self._hosts[best.host]
+        self._take(replica, host)
         if not best.can_answer:
             for each in held:
                 if each.is_ready and each not in staying:
                     self._take(replica, self._hosts[each.host])
-        return True
+        return host
 
     def _must_leave(self, replica: Replica, held: Assignment) -> bool:
         host = self._hosts[held.host]
-        if len(self._hosts) == 1:
+        if self._is_sole:
             return False
         if host.is_draining or not replica.labels <= host.labels:
             return True
-        is_unfit = obstacle(replica, host) or not self._has_room(replica, host)
-        return held.is_asleep and bool(is_unfit) and self._best(replica, must_fit=True) is not None
+        return held.is_asleep and self._is_better_elsewhere(replica, host)
 
-    def _best(self, replica: Replica, *, must_fit: bool = False) -> HostOffer | None:
-        hosts = list(self._hosts.values())
-        if len(hosts) > 1:
-            hosts = [each for each in hosts if not each.is_away and not obstacle(replica, each)]
-        if must_fit:
-            hosts = [each for each in hosts if self._has_room(replica, each)]
-        return min(hosts, key=lambda host: self._order(replica, host), default=None)
+    def _is_better_elsewhere(self, replica: Replica, host: HostOffer) -> bool:
+        is_unfit = obstacle(replica, host) or not self._has_room(replica, host)
+        return bool(is_unfit) and any(
+            self._has_room(replica, each) for each in self._usable(replica)
+        )
+
+    def _usable(self, replica: Replica) -> list[HostOffer]:
+        hosts = self._hosts.values()
+        return [
+            each for each in hosts if self._is_sole or not (each.is_away or obstacle(replica, each))
+        ]
+
+    def _best(self, replica: Replica) -> HostOffer | None:
+        return min(self._usable(replica), key=lambda each: self._order(replica, each), default=None)
+
+    def _refusal(self, replica: Replica) -> Refusal | None:
+        return why_nowhere(replica, self._hosts.values())
 
     def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, int, int, str]:
         is_full, num_new = not self._has_room(replica, host), len(replica.files - host.has)

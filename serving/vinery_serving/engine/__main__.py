@@ -2,7 +2,7 @@
 
 The configuration is the first line of standard input: all users of the machine can see arguments.
 NAME is for lists of processes. KIND, if given, is a file of `engine.kinds`, imported before the
-configuration comes: a spare process has its code when the model wakes, see `node.starting`.
+configuration comes: a spare process has its code when the model wakes, see `node.engine_process`.
 
 The process writes JSON lines to standard output: when the engine serves, if the model does not
 load, and if the pipeline breaks.

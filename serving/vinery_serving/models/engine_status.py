@@ -105,7 +105,6 @@ class EngineStatus(models.Model):
 
     @property
     def has_failed(self) -> bool:
-        """Whether loading failed, even if the node tries again."""
         return self.state in (EngineState.RETRYING, EngineState.FAILED)
 
     @property
@@ -115,7 +114,6 @@ class EngineStatus(models.Model):
 
     @property
     def memory_text(self) -> str:
-        """The expected and the measured memory, in words; empty while the need is unknown."""
         if self.needed_bytes is None:
             return ""
         needed = f"{self.needed_bytes >> 20} MB are expected"
@@ -128,7 +126,6 @@ class EngineStatus(models.Model):
 
     @property
     def attempts_text(self) -> str:
-        """The failed attempts to load, and the time of the next; empty: none failed."""
         if not self.num_attempts:
             return ""
         failed, next_at = f"{self.num_attempts} of {self.max_attempts} failed", self.next_attempt_at

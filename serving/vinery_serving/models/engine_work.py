@@ -235,6 +235,5 @@ def log_after(path: Path, position: str) -> tuple[list[str], str]:
 
 
 def engine_log_text(model: str, num_lines: int = NUM_LINES) -> str:
-    """Return the last lines as one text, or where to find them."""
     lines = engine_log(model, num_lines)
     return "\n".join(lines) if lines else NO_LOG.format(model=model)

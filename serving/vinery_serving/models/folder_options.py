@@ -145,7 +145,6 @@ def _check_draft(option: str, folder: Path) -> None:
 
 
 def _has_linear_attention(graph: Path) -> bool:
-    """Whether there are states of convolutions or recurrences, beside those of attention."""
     states = rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)'
     return graph.is_file() and re.search(states, graph.read_bytes()) is not None
 

@@ -97,12 +97,10 @@ def _replicas_of(host: Host) -> Sequence[Placement]:
 
 
 def models_text(host: Host) -> str:
-    """The models that it runs, with their states."""
     return ", ".join(f"{each.model} ({each.state})" for each in _replicas_of(host))
 
 
 def _devices_of(host: Host) -> Iterator[str]:
-    """Yield the devices of a host, and of their memory the part that its models need."""
     rows = [(first_device(each.device), each.needed_bytes) for each in _replicas_of(host)]
     for name, budget in host.devices.items():
         used = bytes_text(sum(needed or 0 for device, needed in rows if device == name))

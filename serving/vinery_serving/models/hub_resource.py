@@ -97,7 +97,6 @@ class CatalogueSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
 
 def catalogue_body() -> dict[str, Any]:
-    """Return the catalogue with what fits this server, as the API does."""
     machine = pulls.machine_for("CPU")
     data = [
         asdict(each)
@@ -109,7 +108,6 @@ def catalogue_body() -> dict[str, Any]:
 
 
 def _answered(ask: Callable[[], ResultT]) -> ResultT:
-    """Turns `PullFailed` into a ValidationError with the same sentence."""
     try:
         return ask()
     except PullFailed as error:

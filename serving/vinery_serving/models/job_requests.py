@@ -74,7 +74,6 @@ def cancel(job: ModelJob) -> ModelJob:
 
 
 def resume(job: ModelJob) -> ModelJob:
-    """Continue a paused job, or restart a failed or cancelled job."""
     values: dict[str, Any] = {"asked": Asked.RUN}
     if job.state in (JobState.FAILED, JobState.CANCELLED):
         values |= {"state": JobState.WAITING, "num_attempts": 0, "next_attempt_at": None}
@@ -248,7 +247,6 @@ def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
 
 
 def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
-    """Store the result of a job with the settings that it began with."""
     asked, known = job.parameters, devices.read(Path(settings.VINERY_RUN_DIR))
     names = {each.name: each.full_name for each in known.devices} if known else {}
     SpeedResult.objects.create(

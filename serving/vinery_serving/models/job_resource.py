@@ -190,12 +190,10 @@ def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_better(result: Mapping[str, Any]) -> bool:
-    """Whether the search has found better options than the first."""
     return bool(result["best"] != result["present"])
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Return one line about the best options, and about time that was too short."""
     text = "No trial was clearly faster than the present options."
     if is_better(result):
         options = json.dumps(result["best"])

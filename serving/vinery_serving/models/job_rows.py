@@ -114,7 +114,6 @@ class ModelJob(models.Model):
 
     @property
     def log_path(self) -> Path:
-        """The log of the job's process, on this host."""
         return log_path(Path(settings.VINERY_LOG_DIR), f"job-{self.pk}")
 
     @property
@@ -259,7 +258,6 @@ class SpeedResult(models.Model):
 
 
 def newest_speeds() -> dict[int, SpeedResult]:
-    """Return the last measurement of each model, by its id."""
     newest = SpeedResult.objects.order_by().values("model_id").annotate(last=models.Max("pk"))
     rows = SpeedResult.objects.filter(pk__in=newest.values("last"))
     return {each.model_id: each for each in rows}

@@ -52,7 +52,6 @@ def stored_folder(folder: str) -> str:
 
 
 def own_folder(stored: str) -> Path:
-    """Return a stored folder as this host has it."""
     folder = Path(settings.VINERY_PULLED_DIR, stored)
     copy = Path(settings.VINERY_PULLED_DIR, copy_of(stored))
     return copy if not folder.exists() and copy.exists() else folder
@@ -307,7 +306,6 @@ class ServedModel(models.Model):
 
     @property
     def waiting_text(self) -> str:
-        """How many requests wait for the model, and since when; empty if none does."""
         number, since = self.status.num_waiting_to_load, self.status.waiting_since
         if not number or since is None:
             return ""

@@ -23,10 +23,9 @@ from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.formats import wanted_files
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, this_machine
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
-from vinery_serving.models.hub.repository import is_archive
+from vinery_serving.models.hub.repository import is_archive, wanted_files
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 from vinery_serving.models.job_rows import JobKind, ModelJob
 from vinery_serving.models.models import ServedModel
@@ -235,7 +234,6 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def machine_for(device: str) -> Machine:
-    """Return this machine, with the memory of a device."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = [each for each in known.devices if each.name == device] if known else []
     own_bytes = found[0].memory_bytes if found and device != _CPU else None

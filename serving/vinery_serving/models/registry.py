@@ -56,7 +56,6 @@ def retry(model: ServedModel) -> ServedModel:
 
 
 def list_models() -> list[ServedModel]:
-    """Return all served models by name, with their engines' status: one query."""
     return list(ServedModel.objects.select_related("engine"))
 
 
@@ -90,7 +89,6 @@ def _served(model: ServedModel) -> Served:
 
 
 def models_seen_by(access: Access) -> list[ServedModel]:
-    """Return the models that a person may know of."""
     names = {each.name for each in visible_models(access)}
     return [each for each in list_models() if each.name in names]
 

@@ -1,31 +1,161 @@
-"""One engine process, from start or adoption to its end, as the node sees the engine."""
+"""One engine process, from start or adoption to its end, as the node sees the engine.
+
+A node adopts an engine only if it would start the same engine: a digest covers configuration,
+environment and code.
+
+To start Python and to import OpenVINO takes a third of the time in which a small model wakes, and
+is the same for all models. So while a model is asleep, the node has one spare process with these
+imports, and the model that wakes next gets the spare process.
+"""
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
+import os
 import shutil
 import signal
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from subprocess import PIPE
 from typing import Final, NoReturn
 
 from msgspec import structs
 
-from vinery_serving.core.tasks import GENERATION_TASKS
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.core.tasks import GENERATION_TASKS, Task
+from vinery_serving.engine.config import ENGINE_MODULE, KINDS, EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.starting import END_TIMEOUT_S, SpareEngines, start_engine, with_digest
 from vinery_serving.processes.child import ChildProcess, RunningProcess, environment_with
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
+from vinery_serving.processes.logs.file import open_log
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.sockets import UnixAddress
 
 log = logging.getLogger(__name__)
 
-_PING_INTERVAL_S: Final = 1.0
 # More than the engine gives a test beside requests.
 _TEST_TIMEOUT_S: Final = 75.0
 # How a process ends that did not end by its own mistake.
 _KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
+# Lets glibc ask for huge pages. The processor then reads weights with fewer look-ups of addresses.
+_HUGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# How long an engine has to end by itself.
+END_TIMEOUT_S: Final = 3.0
+# A spare process is started when no model has been loading for so long: it would compete for cores.
+_CALM_S: Final = 1.0
+# Stands for a model's name in the list of processes.
+_SPARE: Final = "spare"
+_SERVING: Final = Path(__file__).resolve().parents[1]
+# The rooms of which engine processes consist.
+_ROOMS: Final = ("core", "engine", "processes", "transport")
+_PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
+
+
+def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:
+    plain = structs.replace(config, digest="", heartbeat_fd=None)
+    parts = (plain.to_line(), repr(sorted(environment.items())).encode(), _code())
+    return structs.replace(config, digest=hashlib.sha256(b"\0".join(parts)).hexdigest())
+
+
+@cache
+def _code() -> bytes:
+    """The state of the code when this process first asked for it."""
+    files = sorted(path for room in _ROOMS for path in (_SERVING / room).rglob("*.py"))
+    states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    versions = [metadata.version(name) for name in _PACKAGES]
+    return repr((sys.version, versions, states)).encode()
+
+
+def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Page) -> ChildProcess:
+    """Start a process that reads this configuration from its standard input, with the descriptor
+    of the page. Raises OSError."""
+    path = None if config.log is None else config.log.path
+    with opened_log(path, None) as stderr:
+        return _start(config.name, KINDS[config.task], environment, page, stderr)
+
+
+def _start(
+    name: str, kind: str, environment: Mapping[str, str], page: Page, stderr: int | None = None
+) -> ChildProcess:
+    """The engine has its own session: a kill of the node's processes does not reach the engine."""
+    return ChildProcess(
+        (sys.executable, "-m", ENGINE_MODULE, name, kind),
+        "engine",
+        environment={**_HUGE_PAGES, **environment},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=stderr,
+        page=page,
+    )
+
+
+@contextlib.contextmanager
+def opened_log(path: Path | None, otherwise: int | None) -> Iterator[int | None]:
+    """The standard error of a process: its log file, or `otherwise` if that cannot be opened."""
+    try:
+        fd = None if path is None else open_log(path)
+    except OSError:
+        fd = None
+    try:
+        yield otherwise if fd is None else fd
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+class SpareEngines:
+    def __init__(self) -> None:
+        self._spare: ChildProcess | None = None
+        self._is_wanted = False
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that is there; None: there is none, or it has ended."""
+        spare = self._spare
+        return None if spare is None or spare.has_ended else spare.pid
+
+    def take(self) -> ChildProcess | None:
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.has_ended:
+            spare.close()
+            return None
+        return spare
+
+    def want(self, *, is_wanted: bool) -> None:
+        self._is_wanted = is_wanted
+        has_one = self.pid is not None
+        if is_wanted != has_one and (self._following is None or self._following.done()):
+            self._following = asyncio.create_task(self._follow(), name="spare engine")
+
+    def fill(self) -> None:
+        try:
+            self._spare = _start(_SPARE, KINDS[Task.CHAT], environment_with(), Page.new(0.0))
+        except OSError as error:
+            log.warning("no spare engine process: %s", error)
+
+    async def close(self) -> None:
+        self._is_wanted = False
+        if self._following is not None:
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._drop()
+
+    async def _follow(self) -> None:
+        if not self._is_wanted:
+            await self._drop()
+            return
+        await asyncio.sleep(_CALM_S)
+        if self._is_wanted and self.pid is None:
+            await self._drop()
+            self.fill()
+
+    async def _drop(self) -> None:
+        if (spare := self.take()) is not None:
+            await spare.end(END_TIMEOUT_S)
 
 
 class EngineDied(Exception):
@@ -56,8 +186,6 @@ class EngineProcess:
         self._replaces_hung = replaces_hung
         self._engine: RunningProcess | None = None
         self.picture_failure = ""  # `Hello.picture_failure`
-        # Not connected while heartbeats are watched: they cost less than pings.
-        self._client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
 
     @property
     def pid(self) -> int | None:
@@ -143,26 +271,10 @@ class EngineProcess:
         return failure
 
     async def watch(self) -> NoReturn:
-        """Wait until the process ends or hangs, then raise EngineDied."""
+        """Wait until the process ends, also because it hung, then raise EngineDied."""
         engine = self._engine
         assert engine is not None
-        ended = asyncio.create_task(engine.wait())
-        tasks: list[asyncio.Task[int | None] | asyncio.Task[None]] = [ended]
-        if not engine.is_watched:
-            tasks.append(asyncio.create_task(self._keep_pinging(engine)))
-        try:
-            # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
-                try:
-                    await tasks[-1]  # which raises why the engine hangs
-                finally:
-                    engine.kill()
-            raise EngineDied(_why_ended(engine, await ended))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        raise EngineDied(_why_ended(engine, await engine.wait()))
 
     async def end(self) -> None:
         if self._engine is not None:
@@ -192,24 +304,6 @@ class EngineProcess:
         if report["event"] != "ready":
             raise EngineDied(report["error"])
         self.picture_failure = report.get("picture_failure", "")
-
-    async def _keep_pinging(self, engine: RunningProcess) -> None:
-        """Ping the engine, which nothing else watches. Raises `EngineDied` if a step hangs."""
-        timeout_s = self._config.options.step_timeout_s
-        self._client.open()
-        try:
-            while True:
-                await asyncio.sleep(_PING_INTERVAL_S)
-                # The exit status of a process that ends has the reason.
-                with contextlib.suppress(EngineDisconnected):
-                    await self._client.wait_connected(timeout_s)
-                    await self._client.ping(timeout_s)
-        except TimeoutError:
-            named = {"model": self._config.name, "pid": engine.pid}
-            log.error("engine hung", extra={"fields": named})
-            raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None
-        finally:
-            await self._client.close()
 
 
 def _why_ended(engine: RunningProcess, status: int | None) -> str:

@@ -2,16 +2,24 @@
 
 A model needs its weights, a KV cache, and the memory of an empty engine process. The memory of a
 process after loading, and its peak, are stored; the next estimate begins with these figures.
+
+A confined process reads the numbers of the configuration.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.core.model_files import weights_bytes_of
+import msgspec
+
+from vinery_serving.core.model_files import kv_numbers_of_token, weights_bytes_of
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.node.model_files import EngineFacts
+from vinery_serving.processes.apart import NoAnswer, run_apart
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder, read_object
+from vinery_serving.prompting.pooling_folder import PoolingFolder
 
 _GB: Final = 1 << 30
 # An engine process without a model: interpreter, OpenVINO and the buffers of a step.
@@ -29,6 +37,49 @@ _NUMBER_BYTES: Final[Mapping[str, float]] = {
     "f32": 4.0,
 }
 _OTHER_BYTES: Final = 2.0
+# Only this model waits for a busy machine or a slow disk.
+_WITHIN_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the files of a model say about the engine."""
+
+    kv_numbers: int = 0  # in the KV cache, of one token
+    max_context: int | None = None
+    pooling: PoolingFolder | None = None
+    error: str = ""  # why no engine can start; empty: nothing is known to be wrong
+    is_passing: bool = False  # the error may pass
+
+
+async def read_facts(folders: Sequence[Path], *, generates: bool) -> EngineFacts:
+    """Read the folder of a model, which is the first, and those of its options."""
+    try:
+        work = partial(find_facts, folders, generates=generates)
+        answer = await run_apart(work, reads=folders, within_s=_WITHIN_S)
+        return msgspec.json.decode(answer, type=EngineFacts)
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        return EngineFacts(error=f"Reading the files of {folders[0]} {error}.", is_passing=True)
+
+
+def find_facts(folders: Sequence[Path], *, generates: bool) -> bytes:
+    """Return `EngineFacts`. Only for a process that may be killed."""
+    facts = EngineFacts(sum(map(_kv_numbers, folders)))
+    try:
+        folder = ModelFolder.read(folders[0], has_templates=False)
+        facts = replace(facts, max_context=folder.max_context)
+        if not generates:
+            pooling = PoolingFolder.read(folder)
+            facts = replace(facts, pooling=replace(pooling, prompts={}, default_prompt=""))
+    except (UnusableFolder, OSError) as error:
+        facts = replace(facts, error=str(error), is_passing=isinstance(error, OSError))
+    return msgspec.json.encode(facts)
+
+
+def _kv_numbers(folder: Path) -> int:
+    with suppress(UnusableFolder):
+        return kv_numbers_of_token(read_object(folder / "config.json"))
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +105,7 @@ class Need:
         return max(loaded_bytes, self.measured.peak_bytes)
 
     def __str__(self) -> str:
-        if self.measured is not None:
-            return (
-                f"{_gb(self.total_bytes)} (measured {_gb(self.measured.loaded_bytes)} after "
-                f"loading and {_gb(self.measured.peak_bytes)} at most, KV cache "
-                f"{_gb(self.cache_bytes)})"
-            )
-        return (
-            f"about {_gb(self.total_bytes)} (weights {_gb(self.weights_bytes)}, KV cache "
-            f"{_gb(self.cache_bytes)}, process {_gb(_PROCESS_BYTES)})"
-        )
+        return f"about {_gb(self.total_bytes)}, of which {_gb(self.cache_bytes)} for its KV cache"
 
 
 def estimate(

@@ -92,7 +92,7 @@ class FormerEngines:
     async def _finish(self, address: EngineAddress, former: _Former) -> None:
         await asyncio.shield(former.engine.end())
         self._forget(address, former)
-        await status.report_former(address.model_id, is_serving=False)
+        await status.change(address.model_id, has_former=False)
 
     def _forget(self, address: EngineAddress, former: _Former) -> None:
         if self._formers.get(address) is former:

@@ -43,7 +43,7 @@ from vinery_serving.models.job_rows import (
     wait_for_attempt,
 )
 from vinery_serving.models.jobs import JobDocument, JobLine
-from vinery_serving.node.starting import opened_log
+from vinery_serving.node.engine_process import opened_log
 from vinery_serving.processes.child import NETWORK_VARIABLES, ChildProcess, environment_with
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket, settings_key
@@ -268,7 +268,6 @@ def _document(job: ModelJob, action: str = "run") -> JobDocument:
 
 
 def _keys(job: ModelJob) -> dict[str, Any]:
-    """The keys of the connections that a job of this kind makes."""
     if job.kind == JobKind.FETCH:
         authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
         return {"authorities": authorities, "host_key": own}
@@ -331,7 +330,6 @@ def _update(job: ModelJob, columns: dict[str, object]) -> None:
 
 
 def _note_state(job: ModelJob) -> None:
-    """Add to the history of the model what its folder's job does."""
     if job.state == JobState.RUNNING:
         record_event(job.model_id, "pulling" if job.kind == JobKind.PULL else "converting")
     elif job.state in (JobState.FAILED, JobState.CANCELLED):

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +30,8 @@ from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.models import check_processors
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.engine_process import EngineDied, EngineProcess
-from vinery_serving.node.fit import Measured, Need
+from vinery_serving.node.engine_process import END_TIMEOUT_S, EngineDied, EngineProcess
+from vinery_serving.node.fit import EngineFacts, Measured, Need, read_facts
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import (
     FailureKind,
@@ -40,9 +40,7 @@ from vinery_serving.node.load_errors import (
     killed,
     load_failure,
 )
-from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
-from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.node.status import Subject
 from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
@@ -239,7 +237,6 @@ class Keeper:
         return await asyncio.to_thread(_estimate_need, self._spec, facts, self._measured)
 
     async def _facts(self, files: FolderState) -> EngineFacts:
-        """Read the files, unless they are known."""
         if self._known is None or self._known[0] != files:
             folders = await asyncio.to_thread(_folders, self._spec)
             facts = await read_facts(folders, generates=self._spec.task.is_generation)
@@ -315,9 +312,10 @@ class Keeper:
             self._measured = await asyncio.to_thread(fit.measure, engine.pid, loaded_bytes) or last
         if self._measured is not None and self._measured != last:
             self._memory.correct(await self._need())
-            need_bytes = self._memory.need.total_bytes
             if self._spec.replica == 0:  # it stands for all
-                await status.report_memory(self._spec.id, self._measured, need_bytes)
+                needed_bytes = self._memory.need.total_bytes
+                measured = asdict(self._measured)
+                await status.change(self._spec.id, needed_bytes=needed_bytes, **measured)
 
     async def _start(
         self, engine: EngineProcess, found: AdoptedEngine | EngineProcess | None

@@ -70,29 +70,26 @@ def make_plan(
     return plan
 
 
+@dataclass
 class _Device:
-    def __init__(
-        self,
-        models: Sequence[ModelUse],
-        budget: float,
-        min_awake_s: float,
-        now_s: float,
-        plan: Plan,
-    ) -> None:
-        self._models = models
-        self._budget = budget
-        self._min_awake_s = min_awake_s
-        self._now_s = now_s
-        self._plan = plan
-        self._free = budget - sum(each.need_bytes for each in models if each.holds_memory)
+    models: Sequence[ModelUse]
+    budget: float
+    min_awake_s: float
+    now_s: float
+    result: Plan
+
+    def __post_init__(self) -> None:
+        held = [each for each in self.models if each.holds_memory]
+        self._free = self.budget - sum(each.need_bytes for each in held)
         # Memory that becomes free when engines have ended.
-        self._leaving = sum(each.need_bytes for each in models if each.phase is Phase.LEAVING)
-        self._may_leave = sorted(filter(self._may_make_room, models), key=_least_recently_used)
+        self._leaving = sum(each.need_bytes for each in held if each.phase is Phase.LEAVING)
+        may_leave = filter(self._may_make_room, self.models)
+        self._may_leave = sorted(may_leave, key=_least_recently_used)
 
     def plan(self) -> None:
         self._end_idle()
         self._relieve()
-        asleep = [each for each in self._models if each.phase is Phase.ASLEEP]
+        asleep = [each for each in self.models if each.phase is Phase.ASLEEP]
         fit = [each for each in asleep if not self._note_unfit(each)]
         wanted = [each for each in fit if each.is_pinned or each.waiting_since_s is not None]
         for each in sorted(wanted, key=_first_come):
@@ -102,12 +99,12 @@ class _Device:
                 self._wake(each)
 
     def _end_idle(self) -> None:
-        for each in self._models:
+        for each in self.models:
             limit_s, idle_since_s = each.idle_limit_s, each.idle_since_s
             is_idle = each.phase is Phase.AWAKE and each.waiting_since_s is None
             if each.is_pinned or not is_idle or limit_s is None or idle_since_s is None:
                 continue
-            if max(idle_since_s, each.awake_since_s) + limit_s <= self._now_s:
+            if max(idle_since_s, each.awake_since_s) + limit_s <= self.now_s:
                 self._let_sleep(each)
 
     def _relieve(self) -> None:
@@ -116,22 +113,22 @@ class _Device:
 
     @property
     def _num_staying(self) -> int:
-        sleeping = set(self._plan.sleep)
+        sleeping = set(self.result.sleep)
         return sum(
             each.phase in (Phase.AWAKE, Phase.LOADING) and each.id not in sleeping
-            for each in self._models
+            for each in self.models
         )
 
     def _note_unfit(self, model: ModelUse) -> bool:
-        pinned = (each for each in self._models if each.is_pinned and each.id != model.id)
+        pinned = (each for each in self.models if each.is_pinned and each.id != model.id)
         before = (
             each.need_bytes
             for each in pinned
             if not model.is_pinned or each.holds_memory or each.id < model.id
         )
-        is_unfit = model.need_bytes > self._budget - sum(before)
+        is_unfit = model.need_bytes > self.budget - sum(before)
         if is_unfit:
-            self._plan.unfit.add(model.id)
+            self.result.unfit.add(model.id)
         return is_unfit
 
     def _make_room(self, model: ModelUse) -> None:
@@ -152,21 +149,21 @@ class _Device:
 
     def _former_in_the_way(self, model: ModelUse) -> ModelUse | None:
         """Return the engine that the model replaces if both never fit together."""
-        former = next((each for each in self._models if each.id == model.replaces), None)
+        former = next((each for each in self.models if each.id == model.replaces), None)
         if former is None or former.phase is not Phase.AWAKE:
             return None
         beside = sum(
-            each.need_bytes for each in self._models if each.is_pinned and each.id != model.id
+            each.need_bytes for each in self.models if each.is_pinned and each.id != model.id
         )
-        is_too_much = model.need_bytes + former.need_bytes > self._budget - beside
+        is_too_much = model.need_bytes + former.need_bytes > self.budget - beside
         return former if is_too_much else None
 
     def _wake(self, model: ModelUse) -> None:
         self._free -= model.need_bytes
-        self._plan.wake.append(model.id)
+        self.result.wake.append(model.id)
 
     def _let_sleep(self, model: ModelUse) -> None:
-        self._plan.sleep.append(model.id)
+        self.result.sleep.append(model.id)
         self._leaving += model.need_bytes
         if model in self._may_leave:
             self._may_leave.remove(model)
@@ -177,7 +174,7 @@ class _Device:
             and not model.is_pinned
             and not model.is_former
             and model.waiting_since_s is None
-            and model.awake_since_s + self._min_awake_s <= self._now_s
+            and model.awake_since_s + self.min_awake_s <= self.now_s
         )
 
 

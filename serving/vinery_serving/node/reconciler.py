@@ -33,13 +33,12 @@ from vinery_serving.models.host_rows import Host
 from vinery_serving.models.models import ServedModel, options_text
 from vinery_serving.node import adoption, device_probe, fit, status
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.engine_process import EngineProcess
+from vinery_serving.node.engine_process import END_TIMEOUT_S, EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
-from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.processes.logs.file import delete_former_engines, engine_logs
 from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower
@@ -191,7 +190,6 @@ async def _run_jobs(wanted: WantedModels) -> None:
 
 
 async def _note_folders(wanted: WantedModels) -> None:
-    """Other hosts can fetch models from this one."""
     await wanted.has_read.wait()
     while settings.VINERY_HOST_ADDRESS and places.has_several_hosts():
         try:

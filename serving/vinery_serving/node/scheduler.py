@@ -13,13 +13,13 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final, Protocol
 
+from vinery_serving.node.engine_process import SpareEngines
 from vinery_serving.node.fit import Need, unfit_text
 from vinery_serving.node.planner import ModelUse, Phase, Plan, make_plan
-from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _SETTLE_S: Final = 0.02
 # Engines show in memory when they become idle, and times end, without an event.
 _LOOK_INTERVAL_S: Final = 1.0
+_NOTHING: Final = Need(0, 0)
 _ids = itertools.count(1)
 
 
@@ -49,31 +50,31 @@ class Verdict(Enum):
     UNFIT = auto()  # it can never fit
 
 
+@dataclass(eq=False)
 class ModelMemory:
     """The scheduler's state of one engine of a model. The keeper calls the methods."""
 
-    def __init__(
-        self, scheduler: EngineScheduler, model_id: int, replica: int, name: str, device: str
-    ) -> None:
+    _scheduler: EngineScheduler
+    model_id: int
+    replica: int
+    name: str
+    device: str
+    need: Need = _NOTHING
+    is_pinned: bool = False
+    idle_limit_s: float | None = None
+    phase: Phase = Phase.ASLEEP
+    is_eager: bool = False
+    wanted_since_s: float | None = None  # Unix time: an administrator wants it loaded
+    awake_since_s: float = 0.0
+    unfit_text: str = ""
+    engine: AwakeEngine | None = None  # while the model is awake
+    is_former: bool = False  # a new engine replaces this one
+    _waited_since_s: float | None = None  # Unix time: a request of any host waits
+    _has_asked: bool = False  # for memory that is not granted yet
+    _verdict: Verdict | None = None
+
+    def __post_init__(self) -> None:
         self.id = next(_ids)
-        self.model_id = model_id
-        self.replica = replica
-        self.name = name
-        self.device = device
-        self.need = Need(0, 0)
-        self.is_pinned = False
-        self.idle_limit_s: float | None = None
-        self.phase = Phase.ASLEEP
-        self.is_eager = False
-        self.wanted_since_s: float | None = None  # Unix time: an administrator wants it loaded
-        self.awake_since_s = 0.0
-        self.unfit_text = ""
-        self.engine: AwakeEngine | None = None  # while the model is awake
-        self.is_former = False  # a new engine replaces this one
-        self._scheduler = scheduler
-        self._waited_since_s: float | None = None  # Unix time: a request of any host waits
-        self._has_asked = False  # for memory that is not granted yet
-        self._verdict: Verdict | None = None
         self._has_verdict = asyncio.Event()
 
     def hold(self, need: Need) -> None:

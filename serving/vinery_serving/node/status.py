@@ -20,7 +20,6 @@ from vinery_serving.cluster import places
 from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
 from vinery_serving.models.job_rows import record_event
 from vinery_serving.models.models import ServedModel
-from vinery_serving.node.fit import Measured
 from vinery_serving.node.load_errors import LoadAttempts
 from vinery_serving.transport.waiting import Wait
 
@@ -78,30 +77,23 @@ async def report(
     *,
     error: str = "",
     forgets_error: bool = False,
-    pid: int | None = None,
-    max_context: int | None = None,
     picture_failure: str = "",
-    next_attempt_at: datetime | None = None,
-    needed_bytes: int | None = None,
-    has_former: bool = False,
+    **columns: object,
 ) -> None:
-    """Write the state of an engine, and the state of its model. The last error stays until the
-    engine is ready, or the report `forgets_error`; of an engine that is ready it is the failure of
-    the self-test."""
+    """Write the state of an engine with other columns, and the state of its model. The last error
+    stays until the engine is ready, or the report `forgets_error`; of an engine that is ready it is
+    the failure of the self-test."""
     values: dict[str, object] = {
         "state": state,
         "settings_digest": subject.settings_digest,
         "num_restarts": num_restarts,
-        "pid": pid,
+        "pid": None,
         "num_attempts": attempts.num_failed,
         "max_attempts": attempts.max,
-        "next_attempt_at": next_attempt_at,
-        "has_former": has_former,
+        "next_attempt_at": None,
+        "has_former": False,
+        **columns,
     }
-    if max_context is not None:
-        values["max_context"] = max_context
-    if needed_bytes is not None:
-        values["needed_bytes"] = needed_bytes
     if error or forgets_error or state is EngineState.READY:
         unseen = picture_failure and _pictures_failed_on(subject) + picture_failure
         values["last_error"] = error or unseen
@@ -153,17 +145,8 @@ def _end_test(subject: Subject, failure: str, asked_at: datetime) -> None:
     change_signal.send()
 
 
-async def report_former(model_id: int, *, is_serving: bool) -> None:
-    await _try_to_change({model_id: {"has_former": is_serving}})
-
-
-async def report_memory(model_id: int, measured: Measured, needed_bytes: int) -> None:
-    values = {
-        "loaded_bytes": measured.loaded_bytes,
-        "peak_bytes": measured.peak_bytes,
-        "needed_bytes": needed_bytes,
-    }
-    await _try_to_change({model_id: values})
+async def change(model_id: int, **columns: object) -> None:
+    await _try_to_change({model_id: columns})
 
 
 async def report_waits(waits: Mapping[int, Wait], *, is_again: bool = False) -> bool:

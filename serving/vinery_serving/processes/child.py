@@ -116,10 +116,6 @@ class RunningProcess(ABC):
             self.page.close()
         self._is_closed = True
 
-    @property
-    def is_watched(self) -> bool:
-        return self._watching is not None
-
     def watch(self) -> None:
         """From now on, end the process when it stands still. Needs a running event loop."""
         if self.page is not None:

@@ -16,8 +16,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
+from vinery_serving.models.jobs import JobFailed
 
-class ConvertError(Exception):
+
+class ConvertError(JobFailed):
     """The message is a sentence that names what to change. `option` has the wrong value; empty: no
     single option is at fault."""
 
@@ -62,7 +64,6 @@ def architectures() -> Mapping[str, Architecture]:
 
 
 def line_named(name: str) -> Line:
-    """Raises `ConvertError` for an unknown name."""
     if name not in lines():
         raise ConvertError(f"There is no environment {name}. There are {', '.join(lines())}.")
     return lines()[name]
@@ -193,8 +194,6 @@ Precision = Literal["fp16", "int8", "int4"]
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """The options of a conversion, with descriptions for administrators."""
-
     precision: Annotated[Precision, "Of the weights: fp16, int8 or int4."] = "int8"
     task: Annotated[
         Task | None,

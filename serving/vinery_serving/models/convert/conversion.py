@@ -31,7 +31,7 @@ from vinery_serving.models.convert.environments import (
     python_of,
     torch_index,
 )
-from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, Reporter
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
@@ -49,14 +49,12 @@ Write = Callable[[bytes], object]
 
 
 def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
-    """Raises JobFailed."""
+    """Raises `ConvertError`."""
     output = _output(document)
     if output.is_dir():  # finished by a process that was killed
         return {"folder": str(output)}
     try:
         return asyncio.run(_run(document, output, reporter))
-    except ConvertError as error:
-        raise JobFailed(str(error)) from error
     except asyncio.CancelledError:
         sys.exit("The conversion was cancelled.")
 
@@ -229,7 +227,6 @@ def _check_output(output: Path, checkpoint: Checkpoint) -> None:
 
 
 def _memory_limit(options: ConvertOptions) -> int:
-    """The limit of the job or the server, or the memory that is free at the beginning, in bytes."""
     of_server = os.environ.get("VINERY_JOB_MEMORY_MB", "").strip()
     if limit_mb := options.memory_limit_mb or int(of_server or 0):
         return limit_mb << 20
@@ -256,6 +253,5 @@ def _discard_drafts(output: Path) -> None:
 
 
 def _drafts(output: Path) -> tuple[Path, Path]:
-    """Return the folders of the draft, and of what the exporter keeps meanwhile."""
     draft = output.with_name(f".{output.name}.converting")
     return draft, draft.with_name(f"{draft.name}.scratch")

@@ -72,7 +72,6 @@ class Environments:
         return environment if is_usable else None
 
     def states(self) -> Iterator[dict[str, Any]]:
-        """Yield each line with its state (ready, obsolete or missing), folder and size."""
         for line in lines().values():
             folder = self._folder / line.name
             state = "obsolete" if folder.exists() else "missing"

@@ -13,8 +13,8 @@ from typing import Literal
 
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
-from vinery_serving.models.hub.formats import Format, Task, format_of, needed_files
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, need_of
+from vinery_serving.models.hub.repository import Format, Task, format_of, needed_files
 from vinery_serving.models.hub.verdict import gigabytes
 
 Ability = Literal["tools", "thinking", "vision"]

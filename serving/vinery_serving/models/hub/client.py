@@ -17,8 +17,8 @@ import huggingface_hub
 
 from vinery_accounts.outbound.urls import UrlRefused, read_url
 from vinery_serving.models.hub.errors import PullFailed, explained
+from vinery_serving.models.hub.pull import Stream, WrongContent
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
-from vinery_serving.models.hub.transfer import Stream, WrongContent
 
 # The log lines have URLs, and URLs of storage are signed.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -121,7 +121,7 @@ class Hub:
     def open(
         self, repository: Repository, file: RepositoryFile, start: int, stall_s: float
     ) -> Iterator[Stream]:
-        """Begin to read a file, see `transfer.Open`."""
+        """Begin to read a file, see `pull.Open`."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         sent = self.get(repository, file.path, headers, stall_s)
         with self.explained(repository), sent as response:

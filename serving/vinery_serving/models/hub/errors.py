@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from vinery_serving.models.jobs import JobFailed
+
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
 
-class PullFailed(Exception):
+class PullFailed(JobFailed):
     """Another attempt would fail, too. The message names what to change."""
 
 

@@ -50,7 +50,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _header(file: BinaryIO) -> tuple[int, int]:
-    """Read the numbers of tensors and of keys."""
     if file.read(4) != b"GGUF" or _number(file, "<I") not in (2, 3):
         raise ValueError
     num_tensors, num_keys = _number(file, "<Q"), _number(file, "<Q")

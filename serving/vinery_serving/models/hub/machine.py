@@ -19,8 +19,6 @@ CONTEXT_TOKENS: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The parts of a model's memory, in bytes."""
-
     weights_bytes: int
     kv_cache_bytes: int
     overhead_bytes: int

@@ -8,7 +8,7 @@ secret: tokens are in the environment, and the end of a URL, from ? on, is encry
 import os
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,20 +20,29 @@ from huggingface_hub.constants import HF_TOKEN_PATH
 from vinery_serving.models.hub.archive import unpack
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.formats import Format, wanted_files
 from vinery_serving.models.hub.machine import Machine, memory_limit
-from vinery_serving.models.hub.pull import PullFolders, check_disk, complete, fetch_all, pull
+from vinery_serving.models.hub.pull import (
+    Progress,
+    PullFolders,
+    Report,
+    Stream,
+    check_disk,
+    complete,
+    fetch,
+    fetch_all,
+)
 from vinery_serving.models.hub.remote import remote_of, shown
 from vinery_serving.models.hub.repository import (
+    Format,
     Repository,
     RepositoryFile,
     check_name,
     is_archive,
     local_repository,
+    wanted_files,
 )
-from vinery_serving.models.hub.transfer import Progress, Report, Stream, fetch
 from vinery_serving.models.hub.verdict import Answer, will_it_load
-from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.jobs import JobDocument, Reporter
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs, network_files
 
@@ -44,6 +53,20 @@ _OF_AWS: Final = (
 )
 
 _BLOCK_BYTES: Final = 4 << 20
+
+
+def pull(
+    hub: Hub,
+    repository: Repository,
+    models_dir: Path,
+    report: Report,
+    *,
+    patterns: Sequence[str] = (),
+) -> Path:
+    """Fetch the files, which `patterns` have chosen. Returns the folder. Raises `PullFailed`."""
+    folders = PullFolders.of_repository(models_dir, repository, patterns)
+    fill = partial(fetch_all, partial(hub.open, repository), repository, folders, report)
+    return complete(folders, fill, report)
 
 
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -161,7 +184,7 @@ class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
 
 @contextmanager
 def _open(root: Path, file: RepositoryFile, start: int, _: float) -> Iterator[Stream]:
-    """See `transfer.Open`."""
+    """See `pull.Open`."""
     with (root / file.path).open("rb") as source:
         source.seek(start)
         yield Stream(start, iter(partial(source.read, _BLOCK_BYTES), b""))
@@ -172,7 +195,6 @@ _Any: Final[Any] = Origin
 
 
 def origin_of(parameters: Mapping[str, Any]) -> Origin:
-    """Return the origin that the parameters of a job name. Raises `PullFailed`."""
     try:
         origin: Origin = msgspec.convert(dict(parameters), type=_Any)
     except msgspec.ValidationError as error:
@@ -181,16 +203,13 @@ def origin_of(parameters: Mapping[str, Any]) -> Origin:
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
-    """Raises `JobFailed`."""
-    try:
-        origin = origin_of(document.parameters)
-        if isinstance(origin, ArchiveOrigin):
-            origin = msgspec.structs.replace(origin, url=origin.url + document.secret)
-        folder, source = origin.fetch(models_dir(document.home), reporter.progress)
-        is_judged = isinstance(origin, HubOrigin)
-        precision = origin.precision if is_judged else _conversion_precision(folder)
-    except PullFailed as error:
-        raise JobFailed(str(error)) from None
+    """Raises `PullFailed`."""
+    origin = origin_of(document.parameters)
+    if isinstance(origin, ArchiveOrigin):
+        origin = msgspec.structs.replace(origin, url=origin.url + document.secret)
+    folder, source = origin.fetch(models_dir(document.home), reporter.progress)
+    is_judged = isinstance(origin, HubOrigin)
+    precision = origin.precision if is_judged else _conversion_precision(folder)
     result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
     return result | ({"precision": precision} if precision else {})
 

@@ -18,7 +18,7 @@ import huggingface_hub
 
 from vinery_serving.models.hub.client import stream_of
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed, explained
-from vinery_serving.models.hub.transfer import Stream
+from vinery_serving.models.hub.pull import Stream
 
 _TIMEOUT_S: Final = 20.0
 

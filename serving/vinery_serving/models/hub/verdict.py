@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from vinery_serving.models.hub.formats import (
+from vinery_serving.models.hub.gguf import wrong_architecture
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, memory_need
+from vinery_serving.models.hub.repository import (
     VISION_TYPES,
     Format,
+    Repository,
     Task,
     class_of,
     format_of,
@@ -17,9 +20,6 @@ from vinery_serving.models.hub.formats import (
     type_of,
     weights_of,
 )
-from vinery_serving.models.hub.gguf import wrong_architecture
-from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, memory_need
-from vinery_serving.models.hub.repository import Repository
 
 # Beside the files themselves.
 DISK_MARGIN_BYTES: Final = 256 << 20

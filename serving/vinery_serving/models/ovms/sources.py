@@ -100,7 +100,6 @@ def read_command(text: str, roots: Roots, *, base: Path = Path()) -> Found:
 
 
 def flags_of(text: str) -> dict[str, str]:
-    """Return the flags in a command line, a script, or a list of words in YAML or JSON."""
     text = text.replace("\\\n", " ")
     words, flags = _words(text), dict[str, str]()
     for word, after in zip(words, [*words[1:], ""], strict=False):
@@ -328,7 +327,6 @@ class _Reader:
         return is_there
 
     def _error(self) -> ValueError:
-        """Return the error about the token that was taken last."""
         found = self._tokens[self._index - 1] if self._index <= len(self._tokens) else None
         line = self._text.count("\n", 0, found.start() if found else len(self._text)) + 1
         return ValueError(f"line {line}: {found[1] if found else 'the end'} is not expected")

@@ -36,7 +36,7 @@ from vinery_serving.transport.waiting import WaitingRequests
 _DEADLINE_S: Final = 600.0
 
 
-class MeasurementFailed(Exception):
+class MeasurementFailed(JobFailed):
     """The message is a sentence for administrators."""
 
 
@@ -202,7 +202,6 @@ async def _measure(
 
 
 def _point(run: Run, pid: int) -> dict[str, float]:
-    """Return the speed with one number of streams, see `SpeedResult.points`."""
     return {
         "streams": len(run.answers),
         "prompt_tokens_per_s": round(run.prompt_tokens_per_s, 2),
@@ -224,8 +223,6 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     address = EngineAddress(document.parameters["model_id"], key)
     try:
         card = asyncio.run(_measure_model(document, address, encode, reporter))
-    except MeasurementFailed as error:
-        raise JobFailed(str(error)) from error
     except (EngineDisconnected, TimeoutError):
         raise JobFailed(
             "The engine ended or did not answer. Load the model, then measure again."
