@@ -7,7 +7,7 @@ import pytest
 from tests.engine.conftest import TINY_DRAFT
 from tests.engine.in_process import LOGPROBS, generation, run, served
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.logits_handler import StepView
 from vinery_serving.engine.pipeline import Pipeline
 
 pytestmark = pytest.mark.live

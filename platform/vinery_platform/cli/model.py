@@ -34,7 +34,7 @@ from vinery_platform.cli.shape import (
     print_values,
     subcommands,
 )
-from vinery_serving.engine.option_parsing import option_documents
+from vinery_serving.engine.options import option_documents
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
 from vinery_serving.models.folder_options import shipped_models

@@ -20,8 +20,7 @@ from vinery_serving.engine.generation import (
     advance,
     within_grant,
 )
-from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached
-from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached, StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
