@@ -5,14 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission
 from django.db import OperationalError
-from django.test import Client
-from django.urls import reverse
-from django.utils import timezone
 
-from vinery_accounts.access import changes
-from vinery_accounts.models import Organization, Project, Role, User
+from vinery_accounts.models import Project
 from vinery_serving.media.rules import Denial, DenialReason
 from vinery_serving.media.tables import denials
 from vinery_serving.media.tables.denials import Count, DenialQueue, Refused
@@ -98,38 +93,3 @@ def test_denials_wait_for_the_database_and_are_dropped_in_excess(
     queue.store()
     queue.store()
     assert [[count.num for count in batch.values()] for batch in stored] == [[1]]
-
-
-# -- In the admin
-
-
-@pytest.fixture
-def organization(db: None, client: Client) -> Organization:
-    """Log in a member of staff who owns this organisation."""
-    organization = changes.add(Organization(name="ours"))
-    staff = User.objects.create_user("staff", is_staff=True)
-    staff.user_permissions.set(Permission.objects.filter(content_type__app_label="media"))
-    changes.set_role(staff, organization, Role.OWNER)
-    client.force_login(staff)
-    return organization
-
-
-def test_the_address_of_a_refused_host_is_for_administrators_alone(
-    client: Client, organization: Organization
-) -> None:
-    now = timezone.now()
-    url = {"scheme": "https", "host": "a.example", "port": 443}
-    denial = Denial(DenialReason.ADDRESS, "platform", **url, detail="10.1.2.3")
-    denials.store_denials({(organization.pk, 0, denial): Count(2, now, now, denial)})
-    number = MediaDenial.objects.get().pk
-    pages = (
-        reverse("admin:media_mediadenial_changelist"),
-        reverse("admin:media_mediadenial_change", args=[number]),
-    )
-
-    texts = [client.get(page).content.decode() for page in pages]
-    assert "the address is not public (platform)" in texts[0]
-    assert not any("10.1.2.3" in text for text in texts)
-    client.force_login(User.objects.create_superuser("root"))
-    for page in pages:
-        assert "10.1.2.3" in client.get(page).content.decode()

@@ -183,9 +183,3 @@ def test_the_api_tests_rules(client: Client, port: int, rule: MediaRule, project
     assert post(what=url, organization=project.organization_id).status_code == 403
     assert post(project=project.pk).status_code == 400
     assert post(what=url, project=project.pk + 1).status_code == 400
-
-
-def test_the_list_of_the_admin_leads_to_the_tester(client: Client) -> None:
-    client.force_login(User.objects.create_superuser("root"))
-
-    assert "/console/media/test/" in client.get("/admin/media/mediarule/").content.decode()

@@ -160,14 +160,6 @@ def test_frames_of_a_gif_show_the_rest_of_the_frame_before_and_a_picture_is_one_
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
 
 
-@table("flags", ["frag_every_frame+empty_moov", "faststart"])
-def test_a_video_in_fragments_is_decoded(flags: str) -> None:
-    clip = decoded(video([drawing.quadrants()] * 100, movflags=flags))
-
-    assert clip.num_frames == drawing.LIMITS.max_frames
-    drawing.assert_shows(drawing.frames_of(clip)[-1], tolerance=14)
-
-
 @table(
     "limits, sentence",
     [

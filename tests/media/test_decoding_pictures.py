@@ -188,18 +188,6 @@ def test_transparency_tints_no_neighbours_and_a_transparent_value_of_16_bits_is_
     assert_shows(picture, (WHITE, (1, 1, 1), WHITE, (1, 1, 1)))
 
 
-@table("file_type", ["PNG", "TIFF", "BMP"])
-def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> None:
-    image = quadrants(colours=(BLACK, WHITE, WHITE, BLACK)).convert("1")
-    stripes = Image.new("1", (64, 64))
-    for x in range(0, 64, 2):
-        stripes.paste(1, (x, 0, x + 1, 64))
-
-    assert_shows(decoded(saved(image, file_type)), (BLACK, WHITE, WHITE, BLACK))
-    half = decoded(saved(stripes, file_type), to_size(16, 16))
-    assert_shows(half, ((128, 128, 128),) * 4, tolerance=3)
-
-
 def png_with_transparency(data: bytes, value: int) -> bytes:
     before, idat, after = data.partition(data[data.index(b"IDAT") - 4 :][:8])
     return before + png_chunk(b"tRNS", value.to_bytes(2)) + idat + after
@@ -274,11 +262,6 @@ def test_what_the_model_or_a_limit_refuses_is_refused_for_the_part() -> None:
         ) as refusal:
             decoded(saved(Image.new(mode, (8, 8)), "TIFF"))
         assert refusal.value.param == PARAM
-
-
-def test_an_error_of_the_model_is_no_error_of_the_file() -> None:
-    with pytest.raises(ZeroDivisionError):
-        decoded(saved(quadrants(), "PNG"), lambda width, height: (width // 0, height))
 
 
 @table(
