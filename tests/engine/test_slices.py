@@ -12,13 +12,12 @@ from msgspec import structs
 from tests.engine.in_process import emptied, generation_of, random_ids
 from tests.tables import table
 from vinery_serving.core.request import Sampling
-from vinery_serving.engine.admission import Admission
+from vinery_serving.engine.admission import Admission, Slices
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.estimates import StepTimes
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Known
 
 pytestmark = pytest.mark.live

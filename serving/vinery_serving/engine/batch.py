@@ -349,7 +349,7 @@ class Batch:
         for generation, span in zip(running, spans, strict=True):
             if span is None:
                 continue
-            # A slice has counted no more than its own tokens (see `engine/slices`).
+            # A slice has counted no more than its own tokens (see `engine/admission`).
             if generation.num_cached is None or generation.num_fully_cached:
                 generation.num_cached, generation.num_fully_cached = span.start, 0
                 known = generation.num_sliced
