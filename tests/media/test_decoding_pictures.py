@@ -36,13 +36,6 @@ from vinery_serving.media.decoding import decode_image, kind_of
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "TIFF": {"compression": "tiff_lzw"}}
 LOSSLESS |= {"WEBP": {"lossless": True}, "GIF": {}}
-# The encoders' loss in areas of one colour.
-LOSSY: dict[str, tuple[dict[str, Any], int]] = {
-    "JPEG": ({"quality": 95}, 4),
-    "WEBP": ({"quality": 95}, 6),
-    "AVIF": ({"quality": 95, "speed": 8}, 4),
-    "TIFF": ({"compression": "jpeg", "quality": 95}, 4),
-}
 _ORIENTATION = 0x0112
 # Of the orientations from 2 on.
 _TRANSPOSITIONS = [
@@ -67,16 +60,6 @@ def test_a_lossless_format_keeps_every_pixel(
 
     assert (picture.width, picture.height) == (width, height)
     assert picture.pixels == drawn.tobytes()
-
-
-@table("file_type", LOSSY)
-@given(shown=four_colours)
-def test_a_lossy_format_keeps_the_colours_of_areas(file_type: str, shown: tuple[Any, ...]) -> None:
-    options, tolerance = LOSSY[file_type]
-
-    picture = decoded(saved(quadrants(colours=shown), file_type, **options))
-
-    assert_shows(picture, shown, tolerance)
 
 
 @table("file_type", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
