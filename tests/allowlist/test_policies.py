@@ -1,15 +1,11 @@
 """The rules of a caller: those of the platform, narrowed by organisation and project."""
 
-import threading
 from typing import Any
 
-import pytest
-from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vinery_accounts.access import changes
-from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.models import Project
 from vinery_accounts.outbound.urls import Url
 from vinery_serving.media.rules import Level, MediaPolicy
@@ -93,31 +89,6 @@ def test_levels_have_their_names_and_the_smallest_number_of_media(project: Proje
     changes.add(MediaLimit(organization=project.organization, project=project, max_media=5))
     assert read().policy_of(project.organization_id, project.pk).max_media == 3
     assert read().policy_of(None, None).max_media == 8
-
-
-@pytest.mark.stores
-@pytest.mark.django_db(transaction=True)
-def test_another_thread_sees_the_commit_of_a_rule_and_reads_it() -> None:
-    """As in a web process: a thread looks for a commit, and reads the rules after one."""
-    policies, looks, found = MediaPolicies(), threading.Barrier(2, timeout=60), []
-
-    def web_process() -> None:
-        before = commit_state()
-        looks.wait()
-        looks.wait()
-        found.append(commit_state() != before)
-        policies.refresh()
-        connection.close()
-
-    thread = threading.Thread(target=web_process)
-    thread.start()
-    looks.wait()
-    allow("a.example.org")
-    looks.wait()
-    thread.join()
-
-    assert found == [True]
-    assert allows(policies.policy_of(None, None), "a.example.org")
 
 
 # -- Narrowing

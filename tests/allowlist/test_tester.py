@@ -14,7 +14,7 @@ from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Organization, Project, Role, Scope, User
 from vinery_accounts.resources.base import Conflict
-from vinery_serving.media.probe import probe
+from vinery_serving.media.decoding import probe
 from vinery_serving.media.tables import tester
 from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule
 from vinery_serving.media.tables.tester import Verdict
@@ -111,11 +111,11 @@ def test_a_level_without_rules_is_shown_and_few_tests_run_at_a_time(
     changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
 
     verdict = tester.test("https://a.example/", project.organization_id, project.pk)
-    assert shown(verdict) == [("denied", False)]
+    assert shown(verdict) == [("rule", None), ("denied", False)]
     changes.add(MediaRule(host="a.example"))
     changes.add(MediaRule(host="b.example", organization=project.organization, project=project))
     verdict = tester.test("https://a.example/", project.organization_id, project.pk)
-    assert shown(verdict) == [("rule", True), ("rule", None), ("denied", False)]
+    assert shown(verdict) == [("rule", None), ("rule", True), ("denied", False)]
 
     monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
     tester._RUNNING.acquire()

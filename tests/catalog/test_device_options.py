@@ -9,8 +9,7 @@ from django.core.exceptions import ValidationError
 
 from tests.catalog.conftest import MODELS, TINY_CHAT
 from tests.tables import table
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.options import EngineOptions, parse_options
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, DeviceList, check_device_options
 from vinery_serving.models.folder_options import check_folder, check_folder_options

@@ -17,7 +17,7 @@ from tests.docs.markdown import DOCUMENTS, GUIDES, anchors, commands, links
 from tests.tables import table
 from vinery_platform.cli.commands import COMMANDS, parser
 from vinery_platform.config.setting_table import SETTINGS
-from vinery_serving.engine.option_parsing import option_documents
+from vinery_serving.engine.options import option_documents
 
 FILES = REPOSITORY / "docs" / "guides" / "files"
 

@@ -22,7 +22,7 @@ from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.loop import EngineLoop
-from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import parse_options
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport import messages
 from vinery_serving.transport.server import Connection, Incoming, SocketServer

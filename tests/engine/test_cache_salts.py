@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from tests.engine.conftest import TINY_CHAT, TINY_DRAFT, Gateway
 from tests.engine.in_process import (
@@ -170,19 +169,6 @@ def test_a_prompt_with_a_key_may_have_drafts(option: dict[str, object], tmp_path
             )
             assert keyed.tokens == plain.tokens
             assert (keyed.num_accepted > 0) == (plain.num_accepted > 0)
-
-
-@pytest.mark.live
-def test_without_a_prefix_cache_keys_change_nothing(tmp_path: Path) -> None:
-    pipeline = pipeline_of(TINY_CHAT, tmp_path, enable_prefix_caching=False)
-    assert pipeline.supports_cache_salt
-    for batch in emptied(pipeline):
-        each = generation("Count to 9.")
-        sampling = Sampling(repetition_penalty=2.0)
-        assert not pipeline.leaves_penalty(structs.replace(each.submit, sampling=sampling), ALICE)
-        keyed = generation("Count to 9.", cache_key=ALICE)
-        assert run(batch, each, keyed) == []
-        assert keyed.tokens == each.tokens
 
 
 @pytest.mark.live

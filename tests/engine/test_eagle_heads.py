@@ -8,9 +8,7 @@ import pytest
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.eagle_heads import write_head
-from tests.engine.test_logits_handler import SCORED, scores
 from tests.tables import table
-from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.kinds.text import TextEngine
 from vinery_serving.engine.pipeline import Pipeline
@@ -67,36 +65,6 @@ def test_it_has_the_hook_and_gives_the_same_texts_in_fewer_steps(batch, drafting
     assert in_process.run(batch, one) == in_process.run(plain, other) == []
 
     in_process.assert_alike(one, other, 0.05)
-
-
-def test_prompts_are_cached_by_key_and_scored_and_one_seed_gives_one_text(batch: Batch) -> None:
-    prompt = [10 + number % 500 for number in range(300)]
-    first, again, other, scored = (
-        in_process.generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
-        in_process.generation(prompt, max_new_tokens=2, cache_key=b"a" * 16),
-        in_process.generation(prompt, max_new_tokens=2, cache_key=b"b" * 16),
-        in_process.generation(prompt, SCORED, max_new_tokens=2),
-    )
-
-    for each in (first, again, other, scored):
-        assert in_process.run(batch, each) == []
-
-    # The head's prompt is one token shorter, and both restore as many blocks.
-    assert [each.num_cached for each in (first, again, other, scored)] == [0, 256, 0, 0]
-    assert again.tokens == first.tokens == other.tokens == scored.tokens
-    assert len(scores(scored)) == 299
-
-    texts = [
-        in_process.tokens_of(
-            batch, "Tell me a story.", sampling=Sampling(temperature=1.9, seed=seed)
-        )
-        for seed in (7, 7, 8)
-    ]
-    assert texts[0] == texts[1] != texts[2]
-
-    refusal = batch.add(in_process.generation([400], max_new_tokens=2))
-    assert "needs a prompt of two tokens at least" in str(refusal)
-    assert len(in_process.tokens_of(batch, [400, 401], max_new_tokens=2)) == 2
 
 
 @table(

@@ -14,8 +14,7 @@ from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import config_of
 from tests.tables import table
 from vinery_serving.engine.graph import GraphFeatures
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.options import EngineOptions, parse_options
 from vinery_serving.engine.pipeline import _device_properties, _properties, _scheduler
 from vinery_serving.models.ovms.sources import OF_MODELS
 

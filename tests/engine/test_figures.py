@@ -4,7 +4,7 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.engine.figures import Figures
+from vinery_serving.engine.estimates import Figures
 
 
 def set_counts(figures: Figures, num_prompt: int, num_output: int) -> None:

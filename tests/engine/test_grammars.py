@@ -104,8 +104,9 @@ def test_requests_go_on_after_the_pipeline_knows_the_grammar(
 
     checks.check(GOOD, results.append)
     checks.check(GOOD, results.append)
-    checks.check(BAD, refused.append)
+    checks.check(BAD, refused.append, (1, 1))
     wait_for(server, refused, 1)
+    wait_for(server, compiler.compiled, 1)
 
     assert results == []
     assert compiler.compiled == [GOOD]

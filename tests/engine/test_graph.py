@@ -5,10 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
-import openvino as ov
 import pytest
-from openvino import opset13 as ops
 
 from tests.engine.conftest import TINY_CHAT
 from tests.engine.in_process import done, emptied, generation, pipeline_of, tokens_of
@@ -62,26 +59,6 @@ def test_a_graph_without_the_inputs_of_the_hook_is_not_copied(name: str, tmp_pat
     assert not (tmp_path / "hooked").exists()
 
 
-def with_int4_head(folder: Path, target: Path) -> Path:
-    """A copy whose last weights are four bits each, with one scale for each row."""
-    edited(folder, target)
-    model = ov.Core().read_model(str(folder / MODEL_FILE))
-    head = model.output("logits").get_node().input_value(0).get_node()
-    weights = head.input_value(1).get_node()
-    wide = ov.compile_model(ov.Model([weights.output(0)], []), "CPU")({})[0].astype(np.float32)
-    scale = np.abs(wide).max(axis=1, keepdims=True) / 7
-    codes = (np.round(wide / scale) + 8).astype(np.uint8).reshape(-1)
-    packed = codes[0::2] | codes[1::2] << 4
-    table = ops.convert(ops.constant(ov.Tensor(packed, ov.Shape(wide.shape), ov.Type.u4)), "f16")
-    zero = ops.convert(ops.constant(np.full((1, 1), 8, np.uint8)), "f16")
-    small = ops.multiply(ops.subtract(table, zero), ops.constant(scale.astype(np.float16)))
-    head.input(1).replace_source_output(ops.convert(small, "f32").output(0))
-    for file in (MODEL_FILE, "openvino_model.bin"):
-        (target / file).unlink()
-    ov.save_model(model, str(target / MODEL_FILE), compress_to_fp16=False)
-    return target
-
-
 def can_be_biased_and_scored(batch: Batch) -> None:
     biased = tokens_of(batch, PROMPT, LogitsSpec(bias=((77, 100.0),)), max_new_tokens=2)
     scored = done(batch, generation(PROMPT, SCORED, max_new_tokens=0))
@@ -109,16 +86,6 @@ def test_all_architectures_are_biased_and_scored_with_salts(write: Write, tmp_pa
     for batch in emptied(pipeline):
         can_be_biased_and_scored(batch)
         largest_salts_change_nothing(batch, pipeline)
-
-
-@pytest.mark.live
-@table("write", [write_llama_folder, write_qwen2_folder])
-def test_a_head_of_four_bits_can_be_biased_and_scored(write: Write, tmp_path: Path) -> None:
-    home = tmp_path / write.__name__
-    pipeline = pipeline_of(with_int4_head(write(home / "wide"), home / "model"), home)
-    assert pipeline.can_score_prompts
-    for batch in emptied(pipeline):
-        can_be_biased_and_scored(batch)
 
 
 FEATURES = GraphFeatures(has_logits_hook=True, salt_modulus=7)

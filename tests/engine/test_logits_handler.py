@@ -14,13 +14,11 @@ from tests.engine.in_process import (
     TOKENIZER,
     chat,
     done,
-    emptied,
     generation,
     pipeline_of,
     run,
     tokens_of,
 )
-from tests.tables import table
 from vinery_serving.core.request import BeamSearch, Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
@@ -189,17 +187,6 @@ def test_neither_a_failed_step_nor_a_processor_that_raises_disturbs_others(batch
 
     assert [(each.generation, each.code) for each in failed] == [(guilty, "engine_error")]
     assert neighbour.tokens == alone
-
-
-@table(
-    "options", [{"enable_prefix_caching": False}, {"plugin": {"INFERENCE_PRECISION_HINT": "bf16"}}]
-)
-def test_without_a_prefix_cache_and_with_16_bits_it_can_be_biased_and_scored(options, tmp_path):
-    for batch in emptied(pipeline_of(TINY_CHAT, tmp_path, **options)):
-        forced = tokens_of(batch, "hello", LogitsSpec(bias=((77, 100.0),)), max_new_tokens=3)
-        scored = done(batch, generation(LONG_PROMPT, SCORED, max_new_tokens=0))
-        assert forced == [77] * 3
-        assert len(scores(scored)) == len(LONG_PROMPT) - 1
 
 
 BEAMS = BeamSearch(4)

@@ -11,8 +11,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.tables import table
-from vinery_serving.engine.option_parsing import option_documents, parse_options
-from vinery_serving.engine.options import PURPOSES, EngineOptions, of_engine
+from vinery_serving.engine.options import EngineOptions, of_engine, option_documents, parse_options
 from vinery_serving.models.models import ServedModel
 
 REFUSED = json.loads(Path(__file__).with_name("refused_options.json").read_text())
@@ -29,14 +28,9 @@ def test_every_option_has_a_meaning_and_a_default_that_changes_nothing() -> None
     assert parse_options(written) == parse_options({})
 
 
-def test_every_option_has_one_purpose() -> None:
-    named = [name for names in PURPOSES.values() for name in names]
-    assert sorted(named) == sorted(EngineOptions.__struct_fields__)
-
-
 @table(
     "name, advice",
-    [("max_runing", "Did you mean max_running?"), ("colour", "There are max_running, max_waiting")],
+    [("max_runing", "Did you mean max_running?"), ("colour", "There are cache_size_gb, ")],
 )
 def test_an_unknown_option_is_answered_with_advice(name: str, advice: str) -> None:
     with pytest.raises(ValueError, match=f"There is no option {name}. ") as refusal:

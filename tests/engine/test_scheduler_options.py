@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.conftest import TINY_DRAFT
 from tests.engine.in_process import LOGPROBS, generation, run, served
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.logits_handler import StepView
 from vinery_serving.engine.pipeline import Pipeline
 
 pytestmark = pytest.mark.live
@@ -52,25 +51,3 @@ def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(home, plain, mon
     assert run(batch, second) == []
     assert sizes[:2] == [len(first.prompt_ids), len(second.prompt_ids)]
     assert set(sizes[2:]) == {2, 1}
-
-
-def test_a_draft_model_may_have_its_own_device_and_cache(home: Path, plain: Pipeline) -> None:
-    drafting = served(
-        home,
-        **UNCACHED,
-        draft_model=str(TINY_DRAFT),
-        draft_device="CPU",
-        draft_scheduler={"cache_size_gb": 1, "max_num_batched_tokens": 64},
-    )
-
-    def num_steps(pipeline: Pipeline) -> int:
-        batch = Batch(pipeline, capacity=16)
-        assert batch.add(generation("Count to 30.")) is None
-        num = 0
-        while len(batch):
-            batch.step()
-            num += 1
-        return num
-
-    assert texts(drafting) == texts(plain)
-    assert num_steps(drafting) < 0.8 * num_steps(plain)

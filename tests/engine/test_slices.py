@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.engine.in_process import emptied, generation_of, random_ids, run
+from tests.engine.in_process import emptied, generation_of, random_ids
 from tests.tables import table
 from vinery_serving.core.request import Sampling
-from vinery_serving.engine.admission import Admission
+from vinery_serving.engine.admission import Admission, Slices
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.estimates import StepTimes
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Known
 
 pytestmark = pytest.mark.live
@@ -123,17 +122,6 @@ def test_prompts_of_a_key_that_repeats_one_do_not_make_others_seem_short(batch: 
 
     assert len(batch) == 1
     assert batch.num_to_prefill == NUM_LONG
-
-
-def test_many_prompts_of_a_key_that_repeats_one_are_added_for_a_step(batch: Batch) -> None:
-    for _ in range(30):
-        run(batch, generation(prompt(1, 64), max_new_tokens=1))
-
-    while batch.has_prefill_room():
-        assert batch.add(generation(prompt(1, 64), max_new_tokens=1)) is None
-
-    # At least an eighth of any prompt is expected to be computed, and a step has 256 tokens.
-    assert len(batch) == 256 / (64 / 8)
 
 
 def test_a_slice_takes_as_long_as_the_rest_of_its_step() -> None:

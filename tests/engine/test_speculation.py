@@ -133,7 +133,7 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
     assert scored.tokens == first.tokens
 
     ngram = 3 if batch._pipeline._default_assist == SpeculativeDecoding(5, max_ngram_size=3) else 0
-    result = assisted("Count to 9.", SpeculativeDecoding(2, max_ngram_size=ngram))
+    result = assisted("Count to 9.", SpeculativeDecoding(2, max_ngram_size=ngram, is_asked=True))
     batch.add(result)
     most = 0
     while len(batch):

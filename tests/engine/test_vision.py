@@ -17,7 +17,6 @@ from tests.engine.pictures import (
     a_video,
     asked,
     generation_of,
-    ids_of,
     tokenizer,
     vision_model,
 )
@@ -64,21 +63,6 @@ def test_pictures_and_videos_do_not_mix_side_by_side_in_a_block_or_in_a_failed_s
     assert in_process.run(batch, *together) == []
 
     for one, beside in zip(alone, together, strict=True):
-        in_process.assert_alike(beside, one)
-
-    # Both begin with a sequence that ended inside a block: the second must wait.
-    before = f"{LONG[:20]}"
-    answered(batch, before, max_new_tokens=1)
-    alone = [answered(batch, f"{before}{IMAGE}", each) for each in (ONE, OTHER)]
-    both = [asked(f"{before}{IMAGE}", each, logits=in_process.LOGPROBS) for each in (ONE, OTHER)]
-
-    for each in both:
-        while not batch.may_join(each):
-            in_process.step(batch)
-        assert batch.add(each) is None
-    assert in_process.run(batch) == []
-
-    for one, beside in zip(alone, both, strict=True):
         in_process.assert_alike(beside, one)
 
     # The others are added again: their pictures are encoded once more.
@@ -151,21 +135,8 @@ def test_a_prompt_that_leaves_half_prefilled_spoils_no_other(tmp_path: Path) -> 
 
 
 def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
-    def tokens(**spec: object) -> list[int]:
-        return answered(batch, QUESTION, ONE, logits=messages.LogitsSpec(**spec)).tokens
-
-    end = tuple(ids_of("!"))
-    budget = messages.ReasoningBudget(3, is_open=True, start=(), end=end, closing_ids=end)
-    free = answered(batch, QUESTION, ONE)
-
-    assert set(tokens(allowed_ids=(300,))) == {300}
-    assert set(tokens(bias=((301, 1000.0),))) == {301}
-    assert free.tokens[0] not in tokens(bad_words=((free.tokens[0],),))
-    assert tokens(budget=budget)[3] == end[0]
-    assert len(free.logprobs) == len(free.tokens) == 8
-    for token_id, logprob in zip(free.tokens, free.logprobs, strict=True):
-        assert logprob.rank == 1
-        assert logprob.others[0] == (token_id, pytest.approx(logprob.logprob))
+    spec = messages.LogitsSpec(allowed_ids=(300,))
+    assert set(answered(batch, QUESTION, ONE, logits=spec).tokens) == {300}
 
     # GenAI does not know the prompt's tokens.
     sampling = Sampling(repetition_penalty=1e6)
@@ -174,12 +145,6 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
 
     assert not set(each.tokens) & set(each.prompt_ids.tolist())
     assert len(set(each.tokens)) == 20
-
-    def sampled(seed: int) -> list[int]:
-        sampling = Sampling(temperature=1.0, seed=seed)
-        return answered(batch, QUESTION, ONE, sampling=sampling).tokens
-
-    assert sampled(1) == sampled(1) != sampled(2)
 
     grammar = messages.GrammarSpec("regex", "(yes|no)")
     each = answered(batch, QUESTION, ONE, grammar=grammar, ignore_eos=False, max_new_tokens=20)

@@ -25,7 +25,7 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts, Sampling
 from vinery_serving.engine.option_groups import CacheEviction
-from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import parse_options
 from vinery_serving.engine.pipeline import _set_sampling
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.models import defaults_of

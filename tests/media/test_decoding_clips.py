@@ -82,24 +82,6 @@ def test_all_frames_come_in_their_order_or_key_frames_where_all_would_take_too_l
         decoded(data, replace(few, max_video_pixels=96 * 64 * 3))
 
 
-@table("colorspace, color_range", [("ITU601", 1), ("ITU709", 1), ("ITU601", 2)])
-def test_colours_follow_the_matrix_and_range_of_a_video(colorspace: str, color_range: int) -> None:
-    file = BytesIO()
-    with av.open(file, "w", format="mp4") as output:
-        stream = output.add_stream("libx264", rate=10, options={"qp": "5"})
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        spaces = {"ITU601": 6, "ITU709": 1}
-        stream.codec_context.colorspace = spaces[colorspace]
-        stream.codec_context.color_range = color_range
-        ranges = {"src_color_range": 2, "dst_color_range": color_range}
-        frame = av.VideoFrame.from_image(drawing.quadrants())
-        frame = frame.reformat(format="yuv420p", dst_colorspace=colorspace, **ranges)
-        output.mux(stream.encode(frame))
-        output.mux(stream.encode())
-
-    drawing.assert_shows(drawing.frames_of(decoded(file.getvalue()))[0], tolerance=8)
-
-
 @table("rotation, turn", [(90, 90), (-90, 270), (180, 180)])
 def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
     stored = drawing.quadrants().rotate(-turn, expand=True)
@@ -158,14 +140,6 @@ def test_frames_of_a_gif_show_the_rest_of_the_frame_before_and_a_picture_is_one_
 
     clip = decoded(drawing.saved(drawing.quadrants(), "PNG"))
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
-
-
-@table("flags", ["frag_every_frame+empty_moov", "faststart"])
-def test_a_video_in_fragments_is_decoded(flags: str) -> None:
-    clip = decoded(video([drawing.quadrants()] * 100, movflags=flags))
-
-    assert clip.num_frames == drawing.LIMITS.max_frames
-    drawing.assert_shows(drawing.frames_of(clip)[-1], tolerance=14)
 
 
 @table(

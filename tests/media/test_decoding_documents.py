@@ -9,7 +9,6 @@ import pytest
 from tests.media import drawing
 from tests.media.pdfs import QUADRANTS as DRAWN
 from tests.media.pdfs import pages, pdf, stream, words
-from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Page
 from vinery_serving.media.decoding import decode_document
@@ -62,20 +61,6 @@ def test_a_document_reads_no_file_and_runs_no_script(tmp_path: Path) -> None:
 
     assert page.text == ""
     drawing.assert_shows(page.picture)
-
-
-@table("turn", [0, 90, 180, 270])
-def test_a_turned_page_is_shown_as_a_viewer_shows_it(turn: int) -> None:
-    objects = pages([DRAWN])
-    objects[4] = objects[4].replace(b"/Type /Page ", b"/Type /Page /Rotate %d " % turn)
-    size = (96, 64) if turn % 180 == 0 else (64, 96)
-
-    (page,) = decoded(pdf(objects), drawing.to_size(*size))
-
-    top_left, top_right, low_left, low_right = drawing.QUADRANTS
-    clockwise = [top_left, top_right, low_right, low_left]
-    after = [clockwise[(index - turn // 90) % 4] for index in range(4)]
-    drawing.assert_shows(page.picture, (after[0], after[1], after[3], after[2]))
 
 
 def test_what_is_no_short_readable_document_is_refused_with_the_way_out() -> None:

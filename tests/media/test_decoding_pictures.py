@@ -36,13 +36,6 @@ from vinery_serving.media.decoding import decode_image, kind_of
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "TIFF": {"compression": "tiff_lzw"}}
 LOSSLESS |= {"WEBP": {"lossless": True}, "GIF": {}}
-# The encoders' loss in areas of one colour.
-LOSSY: dict[str, tuple[dict[str, Any], int]] = {
-    "JPEG": ({"quality": 95}, 4),
-    "WEBP": ({"quality": 95}, 6),
-    "AVIF": ({"quality": 95, "speed": 8}, 4),
-    "TIFF": ({"compression": "jpeg", "quality": 95}, 4),
-}
 _ORIENTATION = 0x0112
 # Of the orientations from 2 on.
 _TRANSPOSITIONS = [
@@ -67,16 +60,6 @@ def test_a_lossless_format_keeps_every_pixel(
 
     assert (picture.width, picture.height) == (width, height)
     assert picture.pixels == drawn.tobytes()
-
-
-@table("file_type", LOSSY)
-@given(shown=four_colours)
-def test_a_lossy_format_keeps_the_colours_of_areas(file_type: str, shown: tuple[Any, ...]) -> None:
-    options, tolerance = LOSSY[file_type]
-
-    picture = decoded(saved(quadrants(colours=shown), file_type, **options))
-
-    assert_shows(picture, shown, tolerance)
 
 
 @table("file_type", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
@@ -188,18 +171,6 @@ def test_transparency_tints_no_neighbours_and_a_transparent_value_of_16_bits_is_
     assert_shows(picture, (WHITE, (1, 1, 1), WHITE, (1, 1, 1)))
 
 
-@table("file_type", ["PNG", "TIFF", "BMP"])
-def test_one_bit_is_black_and_white_and_smooth_when_scaled(file_type: str) -> None:
-    image = quadrants(colours=(BLACK, WHITE, WHITE, BLACK)).convert("1")
-    stripes = Image.new("1", (64, 64))
-    for x in range(0, 64, 2):
-        stripes.paste(1, (x, 0, x + 1, 64))
-
-    assert_shows(decoded(saved(image, file_type)), (BLACK, WHITE, WHITE, BLACK))
-    half = decoded(saved(stripes, file_type), to_size(16, 16))
-    assert_shows(half, ((128, 128, 128),) * 4, tolerance=3)
-
-
 def png_with_transparency(data: bytes, value: int) -> bytes:
     before, idat, after = data.partition(data[data.index(b"IDAT") - 4 :][:8])
     return before + png_chunk(b"tRNS", value.to_bytes(2)) + idat + after
@@ -274,11 +245,6 @@ def test_what_the_model_or_a_limit_refuses_is_refused_for_the_part() -> None:
         ) as refusal:
             decoded(saved(Image.new(mode, (8, 8)), "TIFF"))
         assert refusal.value.param == PARAM
-
-
-def test_an_error_of_the_model_is_no_error_of_the_file() -> None:
-    with pytest.raises(ZeroDivisionError):
-        decoded(saved(quadrants(), "PNG"), lambda width, height: (width // 0, height))
 
 
 @table(

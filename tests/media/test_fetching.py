@@ -16,14 +16,7 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, LimitReached
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media import fetching
-from vinery_serving.media.fetching import (
-    Examination,
-    Fetched,
-    FetchLimits,
-    MediaCache,
-    MediaFetcher,
-    Wanted,
-)
+from vinery_serving.media.fetching import Fetched, FetchLimits, MediaCache, MediaFetcher, Wanted
 from vinery_serving.media.rules import (
     Denial,
     DenialReason,
@@ -32,6 +25,8 @@ from vinery_serving.media.rules import (
     MediaDenied,
     MediaNotFetched,
     MediaPolicy,
+    Permit,
+    Step,
     UrlRule,
 )
 
@@ -479,18 +474,14 @@ async def test_a_file_that_cannot_be_read_in_time_is_reported_by_its_field(
 # -- The tester
 
 
-async def test_the_tester_sees_each_step_of_a_fetch_or_refusal_and_keeps_nothing(
-    web: Web, fetcher: MediaFetcher, folder: Path
-) -> None:
+async def test_each_step_of_a_fetch_is_reported_and_nothing_is_kept(web: Web) -> None:
     web.server.answers["/1"] = redirect(web.url("/2", "b.example"))
-    policy = policy_of(web.rule(), web.rule("*.example"))
-    source = UrlSource(web.url("/1"))
-    result = await web.fetcher.examine(source, policy)
-    assert result.error is None
-    assert result.content is not None
-    assert result.content.data == b"picture"
+    policy, steps = policy_of(web.rule(), web.rule("*.example")), list[Step]()
+    permit = Permit(policy, "", steps.append)
+    content = await web.fetcher.fetch(wanted(web.url("/1")), permit)
+    assert content.data == b"picture"
     at = f"example:{web.server.port} (platform, rule 7)"
-    assert [(step.name, step.text) for step in result.steps] == [
+    assert [(step.name, step.text) for step in steps] == [
         ("rule", f"a.example allows http://a.{at}"),
         ("addresses", "a.example has the addresses 127.0.0.1"),
         ("response", "status 302, type not declared"),
@@ -501,24 +492,8 @@ async def test_the_tester_sees_each_step_of_a_fetch_or_refusal_and_keeps_nothing
         ("bytes", "7 bytes"),
     ]
     web.server.requests.clear()
-    source = UrlSource(web.url())
-    await web.fetcher.examine(source, policy)
-    await web.fetch(source.url, policy)
-    await web.fetcher.examine(source, policy)
-    assert len(web.server.requests) == 3
-    web.server.answer = answer(headers=("content-type: text/html",))
-    result = await web.fetcher.examine(UrlSource(web.url()), policy_of(web.rule()))
-    assert isinstance(result.error, MediaDenied)
-    assert names_of(result) == ["rule", "addresses", "response", "denied"]
-    assert result.steps[-1].text.endswith("(platform, rule 7)")
-    result = await web.fetcher.examine(UrlSource("no URL"), MediaPolicy())
-    assert names_of(result) == ["failed"]
-    result = await fetcher.examine(PathSource(f"{folder}/a b.png"), folders(folder))
-    assert names_of(result) == ["rule", "bytes"]
-
-
-def names_of(result: Examination) -> list[str]:
-    return [step.name for step in result.steps]
+    await web.fetch(web.url("/2", "b.example"), policy)
+    assert len(web.server.requests) == 1
 
 
 # -- The cache

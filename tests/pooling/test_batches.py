@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vinery_serving.engine.fair_queue import Lane
-from vinery_serving.engine.kinds.vector_batches import WaitingText, WaitingTexts
+from vinery_serving.engine.kinds.vectors import WaitingText, WaitingTexts
 
 A, B = (1, 1), (1, 2)
 

@@ -20,10 +20,10 @@ from tests.engine.conftest import engine_config, serving
 from tests.examples import examples
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, PoolingConfig
-from vinery_serving.engine.kinds.vector_batches import WaitingText
-from vinery_serving.engine.kinds.vector_model import (
+from vinery_serving.engine.kinds.vectors import (
     PoolingModel,
     Vectors,
+    WaitingText,
     normalized,
     padded,
     pooled,

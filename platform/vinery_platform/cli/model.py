@@ -12,7 +12,7 @@ from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_platform.cli import logs, resource, shape
 from vinery_platform.cli.models import add_files, add_speed
-from vinery_serving.engine.option_parsing import option_documents
+from vinery_serving.engine.options import option_documents
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
 from vinery_serving.models.folder_options import shipped_models

@@ -20,8 +20,7 @@ from vinery_serving.engine.generation import (
     advance,
     within_grant,
 )
-from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached
-from vinery_serving.engine.logits_hook import StepView
+from vinery_serving.engine.logits_handler import LogitsHandler, PromptWasCached, StepView
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.prefix_cache import BLOCK, PrefixBlocks, is_exposed
 from vinery_serving.engine.step_layout import UnknownStepLayout, locate_spans
@@ -350,7 +349,7 @@ class Batch:
         for generation, span in zip(running, spans, strict=True):
             if span is None:
                 continue
-            # A slice has counted no more than its own tokens (see `engine/slices`).
+            # A slice has counted no more than its own tokens (see `engine/admission`).
             if generation.num_cached is None or generation.num_fully_cached:
                 generation.num_cached, generation.num_fully_cached = span.start, 0
                 known = generation.num_sliced

@@ -61,7 +61,7 @@ class Generation:
     is_charged: bool = False  # the lane has paid for `num_expected_tokens`
     encode_s: float | None = None  # of each encoding of the pictures
     num_preempted: int = 0  # how often another lane got the slot
-    # See `engine/slices`: how much of its prompt was computed in slices, how long the next
+    # See `engine/admission`: how much of its prompt was computed in slices, how long the next
     # slice should be if the cache had all of the last one, and whether it is not cut any more.
     num_to_charge: int = 0  # tokens that the lane has to pay for, after the last slice
     num_sliced: int = 0

@@ -20,7 +20,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from multiprocessing.connection import Pipe
 from pathlib import Path
@@ -196,8 +196,8 @@ class SharedCompiler:
 
 
 class GrammarChecks:
-    """Checks grammars, of each lane in turn, and remembers the results. Nothing here waits. A lane
-    is charged the time of its grammars, and never has all checkers."""
+    """Checks and compiles grammars, of each lane in turn, and remembers the results. Nothing here
+    waits. A lane is charged the time of its checks, and never has all turns."""
 
     def __init__(
         self,
@@ -217,8 +217,6 @@ class GrammarChecks:
         self._refusals: OrderedDict[bytes, str | None] = OrderedDict()  # by digest
         self._checks: dict[bytes, _Check] = {}  # by digest, until they are concluded
         self._to_check: FairQueue[tuple[_Check, Lane]] = FairQueue(lambda _: _EXPECTED_S)
-        self._to_compile: FairQueue[_Check] = FairQueue(lambda _: _EXPECTED_S)
-        self._is_compiling = False
         self._checkers: list[Checker] = []
         self._past_bytes = 0  # how much earlier checkers had grown
 
@@ -281,15 +279,16 @@ class GrammarChecks:
             self._to_check.discard((check, lane))
 
     def _check_next(self) -> None:
+        """A grammar has its turn until it is compiled, so few wait for the compiler."""
         while len(self._to_check):
-            idle = next((each for each in self._checkers if each.check is None), None)
-            if idle is None and len(self._checkers) >= self._max_checkers:
+            begun = Counter(each.lane for each in self._checks.values() if each.has_begun)
+            if begun.total() >= self._max_checkers:
                 return
-            busy = Counter(each.check.lane for each in self._checkers if each.check is not None)
             most = max(1, self._max_checkers - 1)
-            turn = self._to_check.pop_except({lane for lane, num in busy.items() if num >= most})
+            turn = self._to_check.pop_except({lane for lane, num in begun.items() if num >= most})
             if turn is None:
                 return
+            idle = next((each for each in self._checkers if each.check is None), None)
             self._begin(*turn, idle)
 
     def _begin(self, check: _Check, lane: Lane, idle: Checker | None) -> None:
@@ -330,26 +329,9 @@ class GrammarChecks:
     def _settle(self, check: _Check, refusal: str | None, used_s: float) -> None:
         self._to_check.charge(check.lane, used_s - _EXPECTED_S)
         if refusal is None:
-            self._to_compile.add(check, check.lane)
-            self._compile_next()
+            self._compiler.compile(check.grammar, partial(self._conclude, check))
         else:
             self._conclude(check, refusal)
-        self._check_next()
-
-    def _compile_next(self) -> None:
-        if self._is_compiling or not len(self._to_compile):
-            return
-        self._is_compiling = True
-        check, began_at = self._to_compile.pop(), time.monotonic()
-
-        def on_compiled(refusal: str | None) -> None:
-            self._is_compiling = False
-            used_s = time.monotonic() - began_at
-            self._to_compile.charge(check.lane, used_s - _EXPECTED_S)
-            self._conclude(check, refusal)
-            self._compile_next()
-
-        self._compiler.compile(check.grammar, on_compiled)
 
     def _conclude(self, check: _Check, refusal: str | None) -> None:
         """Remember the result and call back all requests with this grammar."""
@@ -360,6 +342,7 @@ class GrammarChecks:
         del self._checks[check.digest]
         for on_checked in check.callbacks.copy():
             on_checked(refusal)
+        self._check_next()
 
     def _lose_checker(self, checker: Checker) -> None:
         """The checker died, perhaps of its grammar, which another checker tries once more."""

@@ -1,8 +1,8 @@
 """Writes a copy of a model's folder whose graph has a logits hook and takes salted token ids.
 
 Only the graph's XML is written anew, beside links to the weights and the other files. The **logits
-hook** (`engine/logits_hook`) is a side branch on the logits, the token ids and the positions of a
-step. For **salts** (`engine/prefix_cache`), token ids are taken modulo the vocabulary size. In a
+hook** (`engine/logits_handler`) is a side branch on the logits, the token ids and the positions of
+a step. For **salts** (`engine/prefix_cache`), token ids are taken modulo the vocabulary size. In a
 vision model the prefix cache sees embeddings: there the embedding of an id raised n times is larger
 by n / 2^23, in the last bits of its numbers.
 

@@ -1,14 +1,11 @@
 """How a generation reads and changes its logits, in every step.
 
-`LogitsHandler` finds the generation's rows and collects log-probabilities. `LogitsEditor` changes
-a row, in this order: bias, bad words, allowed tokens, the administrator's processors, and the end
-of reasoning that has used up its budget. Beside a draft model a `TokenSampler` comes last.
-
-An administrator names logits processors by import path in the engine options. Each path names a
-factory. The engine calls it once for each request with processor arguments (a dict). The factory
-returns a function `process(token_ids, logits)`, or None if the arguments are not for it.
-`token_ids` are the tokens generated so far; `logits` is a float32 array `(vocab_size,)` that the
-function changes in place.
+`LogitsHook` is a Python operation in the model's graph (`engine/graph`). The runtime calls it in
+the middle of a step, on the engine's thread, with the rows of logits that will be sampled. While no
+callback is set, it costs some 40 us a step. `LogitsHandler` finds the generation's rows and
+collects log-probabilities. `LogitsEditor` changes a row, in this order: bias, bad words, allowed
+tokens, the administrator's processors, and the end of reasoning that has used up its budget. Beside
+a draft model a `TokenSampler` comes last.
 """
 
 from __future__ import annotations
@@ -18,13 +15,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import openvino as ov
 
 from vinery_serving.core.request import Sampling
-from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.engine.step_layout import Span
 from vinery_serving.transport import messages
@@ -33,8 +30,9 @@ if TYPE_CHECKING:
     from vinery_serving.engine.generation import Generation
 
 Row = npt.NDArray[np.float32]  # (vocab_size,)
-# Changes a row in place. Gets the tokens generated so far.
+# Changes a row of one request in place. Gets the tokens generated so far.
 Processor = Callable[[Sequence[int], Row], None]
+# Gets the arguments of a request. None: these are not for this processor.
 Factory = Callable[[Mapping[str, Any]], Processor | None]
 
 _FORBIDDEN = np.float32(-np.inf)
@@ -50,6 +48,65 @@ _IMPOSSIBLE: Final = -9999.0
 # grammar, which GenAI applies later, may forbid all others.
 _CUT: Final = np.float32(1e6)
 _UINT64: Final = 2**64
+_NO_IDS: Final = np.zeros(0, np.int32)
+
+
+class StepView(NamedTuple):
+    """The tensors of a step. Valid during the callback only: GenAI owns the memory."""
+
+    logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
+    # (num_tokens,), of all tokens that the step computes; of a vision model (0,)
+    token_ids: npt.NDArray[np.int32]
+    positions: npt.NDArray[np.int32]  # (num_tokens,); with rows (3 * num_tokens,), row by row
+
+
+class LogitsHook(ov.Op):  # type: ignore[misc]
+    """The operation that calls `callback`. Its output is not used."""
+
+    # The runtime instantiates this class itself, so that instances can share state only through
+    # class attributes. An engine process has one pipeline.
+    callback: ClassVar[Callable[[StepView], None] | None] = None
+    _TYPE: ClassVar[Any] = ov.Type.f32
+    _SHAPE: ClassVar[Any] = ov.PartialShape([1])
+    # The instance that serves as every clone once the model is compiled.
+    _compiled: ClassVar[LogitsHook | None] = None
+
+    def __init__(self, inputs: Any = None) -> None:
+        super().__init__(self, inputs)
+
+    @classmethod
+    def before_compile(cls) -> None:
+        cls._compiled = None
+
+    @classmethod
+    def after_compile(cls) -> None:
+        """Call when the model is compiled. Later clones only report the output's shape."""
+        cls._compiled = cls()
+        cls._compiled.set_output_type(0, cls._TYPE, cls._SHAPE)
+
+    def validate_and_infer_types(self) -> None:
+        """The output is one number that is not used. The runtime calls this in every step."""
+        if self is not LogitsHook._compiled:
+            self.set_output_type(0, self._TYPE, self._SHAPE)
+
+    def clone_with_new_inputs(self, new_inputs: Any) -> LogitsHook:
+        """Graph passes call this, and every step calls it to learn the output's shape. The shape
+        never changes, and a clone would take longer than the rest of the hook."""
+        return LogitsHook._compiled or LogitsHook(new_inputs)
+
+    def visit_attributes(self, _visitor: Any) -> bool:
+        return True
+
+    def has_evaluate(self) -> bool:
+        return True
+
+    def evaluate(self, _outputs: Any, inputs: Any) -> bool:
+        if LogitsHook.callback is not None:
+            logits, *ids, positions = (each.data for each in inputs)
+            rows = logits.reshape(-1, logits.shape[-1])
+            step_ids = ids[0].reshape(-1) if ids else _NO_IDS
+            LogitsHook.callback(StepView(rows, step_ids, positions.reshape(-1)))
+        return True
 
 
 class RowLogprobs:
@@ -259,7 +316,8 @@ def check_ids(spec: messages.LogitsSpec, vocab_size: int) -> None:
 
 
 def load_factories(paths: Sequence[str]) -> dict[str, Factory]:
-    """Return the factories by path. Raises RuntimeError if one is not a function."""
+    """Return the factories by path, see the option `logits_processors`. Raises RuntimeError if one
+    is not a function."""
     factories: dict[str, Factory] = {}
     for path in paths:
         module_name, _, name = path.partition(":")

@@ -24,7 +24,7 @@ from vinery_serving.engine import graph as graphs
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig, alone
-from vinery_serving.engine.logits_hook import LogitsHook, StepView
+from vinery_serving.engine.logits_handler import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions

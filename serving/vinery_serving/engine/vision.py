@@ -206,33 +206,23 @@ class VisionModel:
 
     def check(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> None:
         """Raises ValueError if the prompt does not show exactly these media."""
-        expected = np.zeros(len(token_ids), bool)
-        starts = [each.start for each in media]
-        if starts != sorted(starts):
-            raise ValueError("The pictures are not in the order of the prompt.")
+        end = 0
         for each in media:
             self.grid.check(each)
-            self._check_framing(token_ids, each)
-            expected[each.start : each.start + each.num_tokens] = True
-        pad_ids = [id_ for id_ in (self.image_id, self.video_id) if id_ is not None]
-        num_starts = int((token_ids == self.start_id).sum()) if self.num_framing else len(media)
-        are_shown = np.array_equal(np.isin(token_ids, pad_ids), expected)
-        num_tokens = sum(each.num_tokens for each in media)
-        if not are_shown or num_starts != len(media) or expected.sum() != num_tokens:
+            pad_id = self.image_id if each.num_frames == 0 else self.video_id
+            framed = (self.start_id, *[pad_id] * each.num_tokens, self.end_id)
+            expected = [id_ for id_ in framed if id_ is not None]
+            first = each.start - self.num_framing
+            if first < end or token_ids[first : first + len(expected)].tolist() != expected:
+                raise ValueError("A picture is not where the prompt shows it, or has other tokens.")
+            end = first + len(expected)
+        special = [id_ for id_ in (self.start_id, self.image_id, self.video_id) if id_ is not None]
+        num_expected = sum(each.num_tokens + self.num_framing for each in media)
+        if np.isin(token_ids, special).sum() != num_expected:
             raise ValueError("The prompt shows pictures that were not sent.")
         kinds = [each.num_frames == 0 for each in media]
         if kinds != sorted(kinds):
             raise ValueError("Videos must come before pictures in the prompt.")
-
-    def _check_framing(self, token_ids: TokenArray, media: MediaInput) -> None:
-        end, num = media.start + media.num_tokens, self.num_framing
-        pad_id = self.image_id if media.num_frames == 0 else self.video_id
-        is_inside = media.start >= num and end + num <= len(token_ids)
-        if not is_inside or (num and token_ids[media.start - 1] != self.start_id):
-            raise ValueError("A picture does not begin where the prompt shows it.")
-        is_cut = num and token_ids[end] != self.end_id
-        if is_cut or (token_ids[media.start : end] != pad_id).any():
-            raise ValueError("A picture does not have as many tokens as the prompt shows.")
 
     def text(self, token_ids: TokenArray, media: Sequence[MediaInput]) -> str:
         parts: list[str] = []

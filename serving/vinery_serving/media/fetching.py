@@ -21,14 +21,7 @@ from vinery_serving.core.errors import InvalidRequest, Overloaded
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.core.turns import FairTurns, TurnMessages
 from vinery_serving.media.files import FileRefused, FileTooLarge, is_file_url, read_file, read_path
-from vinery_serving.media.rules import (
-    MediaDenied,
-    MediaNotFetched,
-    MediaPolicy,
-    Permit,
-    Step,
-    Target,
-)
+from vinery_serving.media.rules import MediaNotFetched, MediaPolicy, Permit, Step, Target
 
 _MESSAGES: Final = TurnMessages(
     late="Too many files are being fetched; try again shortly.",
@@ -67,13 +60,6 @@ class Fetched:
     content_type: str | None  # as the server declared, in lower case
     max_pixels: int  # that the rules allow in an unscaled picture
     may_be_kept: bool = True  # False: `no-store`, or a local file
-
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    steps: tuple[Step, ...]
-    content: Fetched | None
-    error: InvalidRequest | None
 
 
 class MediaFetcher:
@@ -129,21 +115,6 @@ class MediaFetcher:
             raise errors.exceptions[0] from None
         return tuple(tasks[each.source].result() for each in wanted)
 
-    async def examine(self, source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
-        """Fetch without the cache and without a turn, and report each step. Keeps nothing."""
-        steps: list[Step] = []
-        try:
-            permit = Permit(policy, "", steps.append)
-            content = await self._fetch(Wanted(source, param=""), permit)
-        except InvalidRequest as error:
-            last = Step("failed", False, error.message)
-            if isinstance(error, MediaDenied):
-                denial = error.denial
-                rule = f" ({denial.level}, rule {denial.rule_id})" if denial.rule_id else ""
-                last = Step("denied", False, error.message + rule)
-            return Examination((*steps, last), None, error)
-        return Examination(tuple(steps), content, None)
-
     async def _cached(
         self, wanted: Wanted, policy: MediaPolicy, key: Hashable, project: Hashable
     ) -> Fetched:
@@ -152,12 +123,13 @@ class MediaFetcher:
         if (kept := self._cache.get(entry)) is not None:
             return kept
         async with self._turns.turn(key):
-            content = await self._fetch(wanted, Permit(policy, wanted.param))
+            content = await self.fetch(wanted, Permit(policy, wanted.param))
         if content.may_be_kept:
             self._cache.put(entry, content)
         return content
 
-    async def _fetch(self, wanted: Wanted, permit: Permit) -> Fetched:
+    async def fetch(self, wanted: Wanted, permit: Permit) -> Fetched:
+        """Fetch without the cache and without a turn. Raises `InvalidRequest` and `Overloaded`."""
         target = _target(wanted)
         if isinstance(target, Url):
             return await _download(self._client, target, permit)

@@ -99,16 +99,16 @@ class MediaPolicy:
         return min(limits, default=None)
 
     def rules_of(self, target: Target) -> Iterator[tuple[Level, Any]]:
-        """Yield each level with rules, and the first rule that allows the target, or None."""
-        for level in self.levels:
+        """Yield each level with rules, and the first rule that allows the target, or None. A
+        platform without rules allows nothing."""
+        for level in self.levels or (NOTHING,):
             rules: Any = level.folders if isinstance(target, str) else level.urls
-            if rules is not None:
-                yield level, next((rule for rule in rules if rule.allows(target)), None)
+            if rules is not None or level.scope == "platform":
+                yield level, next((rule for rule in rules or () if rule.allows(target)), None)
 
     def allows(self, target: Target) -> bool:
-        """Whether a rule of each level that has rules allows the target. False if none has any."""
-        found = [rule for _, rule in self.rules_of(target)]
-        return bool(found) and None not in found
+        """Whether a rule of each level that has rules allows the target."""
+        return all(rule is not None for _, rule in self.rules_of(target))
 
 
 class DenialReason(StrEnum):
@@ -201,14 +201,13 @@ class Permit:
     def enter(self, target: Target) -> None:
         """Let the fetch read a file, or the next URL. Raises `MediaDenied`."""
         self._latest = []
-        for level, rule in list(self._policy.rules_of(target)) or [(NOTHING, None)]:
+        shown = target if isinstance(target, str) else target.origin
+        for level, rule in self._policy.rules_of(target):
             if rule is None:
                 raise self._without_rule(level, target)
             self._latest.append(Granted(level, rule, target))
-        shown = target if isinstance(target, str) else target.origin
-        for each in self._latest:
-            source = f"({each.level.scope}, rule {each.rule.id})"
-            self.observe(Step("rule", True, f"{each.rule} allows {shown} {source}"))
+            source = f"({level.scope}, rule {rule.id})"
+            self.observe(Step("rule", True, f"{rule} allows {shown} {source}"))
         self._granted += self._latest
         self._num_targets += 1
         if not isinstance(target, str):

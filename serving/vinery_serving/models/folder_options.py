@@ -22,8 +22,7 @@ from django.conf import settings
 
 from vinery_serving.core.model_files import FolderState, folder_state, folders_of
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.options import EngineOptions, parse_options
 from vinery_serving.processes.apart import NoAnswer, run_apart
 from vinery_serving.prompting.folder import (
     ChatTemplates,

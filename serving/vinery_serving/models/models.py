@@ -16,8 +16,7 @@ from django.db import models
 
 from vinery_serving.core.model_files import COPIES, copy_of, folders_of
 from vinery_serving.core.tasks import Task, check_output_format
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions, of_engine
+from vinery_serving.engine.options import EngineOptions, of_engine, parse_options
 from vinery_serving.models import devices
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState

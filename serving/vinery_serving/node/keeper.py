@@ -23,8 +23,7 @@ from django.utils import timezone
 from vinery_serving.core.model_files import FolderState, folder_state, folders_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.options import EngineOptions, parse_options
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.models import check_processors

@@ -18,8 +18,12 @@ from vinery_accounts.models import Project
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.option_parsing import OptionDocument, option_documents
-from vinery_serving.engine.options import PURPOSES, tasks_of_option
+from vinery_serving.engine.options import (
+    PURPOSES,
+    OptionDocument,
+    option_documents,
+    tasks_of_option,
+)
 from vinery_serving.models import devices
 from vinery_serving.models.convert.checkpoint import ConvertOptions, Precision
 from vinery_serving.models.devices import Device
@@ -100,13 +104,12 @@ def option_value(text: str) -> Any:
 def _groups(texts: Mapping[str, str], task: Task | None) -> Iterator[dict[str, Any]]:
     """Yield the purposes with their inputs. Those with a value are open."""
     known = {each.name: each for each in option_documents()}
-    purposes = {option: purpose for purpose, names in PURPOSES.items() for option in names}
-    inputs: dict[str, list[dict[str, Any]]] = {purpose: [] for purpose in PURPOSES}
+    inputs: dict[str, list[dict[str, Any]]] = {purpose: [] for purpose in PURPOSES.values()}
     for name in (*known, *(texts.keys() - known.keys())):
         option = name.partition(".")[0]
         if texts.get(name) or _is_for(option, task):
             document = known.get(name, OptionDocument(name, "", _UNKNOWN))
-            purpose = purposes.get(option, _OTHERS)
+            purpose = PURPOSES.get(option, _OTHERS)
             inputs.setdefault(purpose, []).append(_input(document, texts.get(name, "")))
     for purpose, members in inputs.items():
         if members:
@@ -117,7 +120,7 @@ def _groups(texts: Mapping[str, str], task: Task | None) -> Iterator[dict[str, A
 def _is_for(option: str, task: Task | None) -> bool:
     if task is None:
         return True
-    has_effect = option not in PURPOSES["Pictures"] or task is Task.VISION
+    has_effect = PURPOSES.get(option) != "Pictures" or task is Task.VISION
     return has_effect and task in tasks_of_option(option)
 
 

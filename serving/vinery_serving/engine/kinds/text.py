@@ -18,8 +18,8 @@ from vinery_serving.engine.arrival import TOO_MANY_PIXELS, ArrivingPixels, check
 from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.cached_prompts import CachedPrompts
 from vinery_serving.engine.config import EngineConfig, alone
+from vinery_serving.engine.estimates import Figures
 from vinery_serving.engine.fair_queue import Lane
-from vinery_serving.engine.figures import Figures
 from vinery_serving.engine.finished import FinishedGenerations
 from vinery_serving.engine.generation import FailedGeneration, GeneratedTokens, Generation
 from vinery_serving.engine.grammars import UNDECIDED, Checkers, GrammarChecks, SharedCompiler

@@ -20,8 +20,7 @@ from vinery_serving.cluster.folders import small_of
 from vinery_serving.cluster.lease import host_id
 from vinery_serving.core.errors import InvalidRequest, ModelNotReady
 from vinery_serving.core.tasks import Task
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.options import EngineOptions, parse_options
 from vinery_serving.gateway.engines.models import ModelEntry, Place
 from vinery_serving.gateway.workers.pool import JobFailed, WorkerPool
 from vinery_serving.gateway.workers.worker import BrokenAnswer

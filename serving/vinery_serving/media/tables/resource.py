@@ -194,10 +194,6 @@ class MediaFolders(_ScopedResource[models.MediaFolder]):
 class MediaLimitSerializer(_ScopedSerializer):
     """How many media a request may have."""
 
-    max_media = serializers.IntegerField(
-        min_value=0, max_value=1000, help_text="Of one request, also those that it holds; 0: none."
-    )
-
     class Meta:
         model = models.MediaLimit
         fields = [*_SCOPE_FIELDS, "max_media", "created_at", "updated_at"]

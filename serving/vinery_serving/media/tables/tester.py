@@ -1,12 +1,11 @@
 """Tests a URL or a path step by step, as a request would fetch it. Nothing is kept.
 
-Rules, addresses, redirects and bytes come from `MediaFetcher.examine`, the fetcher of requests. The
-file is then decoded in a process of its own.
+Rules, addresses, redirects and bytes come from the fetcher of requests. The file is then decoded in
+a process of its own.
 """
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -18,11 +17,12 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.models import Organization, Project, Role
 from vinery_accounts.resources.base import Conflict, RowAction
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
+from vinery_serving.core.errors import ServingError
 from vinery_serving.core.media import PathSource, UrlSource
-from vinery_serving.media.fetching import Examination, MediaFetcher
+from vinery_serving.media.decoding import probe
+from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
 from vinery_serving.media.files import is_file_url
-from vinery_serving.media.probe import probe
-from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
+from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Permit, Step
 from vinery_serving.media.tables.policies import MediaPolicies
 
 # A test occupies a thread, and a connection to a server that may be slow.
@@ -73,38 +73,29 @@ def test(text: str, organization_id: int | None, project_id: int | None) -> Verd
 
 def _verdict(text: str, policy: MediaPolicy) -> Verdict:
     is_path = text.startswith("/") or is_file_url(text)
-    source: UrlSource | PathSource = PathSource(text) if is_path else UrlSource(text)
-
-    async def examine() -> Examination:
-        return await MediaFetcher().examine(source, policy)
-
-    # In a loop of its own: the loop of the web process has requests to serve.
-    examined = asyncio.run(examine())
-    denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
-    refusing = denial.level if denial and examined.steps[0].name == "denied" else None
-    levels = _levels(policy, refusing, is_path=is_path)
-    return Verdict((*levels, *examined.steps, *_decoded(examined)), denial)
-
-
-def _levels(policy: MediaPolicy, refusing: str | None, *, is_path: bool) -> Iterator[Step]:
-    """Yield the levels without rules, and the levels that allow a target that a narrower level
-    refuses: the fetcher reports rules only where all levels allow."""
+    source = PathSource(text) if is_path else UrlSource(text)
+    steps: list[Step] = []
     for level in policy.levels:
-        if level.scope == refusing:
-            return
-        rules = level.folders if is_path else level.urls
-        if rules is None:
-            yield Step("rule", None, f"{level.whose} has none of its own, and adds none")
-        elif refusing is not None:
-            yield Step("rule", True, f"a rule of {level.whose} allows it")
+        if (level.folders if is_path else level.urls) is None:
+            text = f"{level.whose} has none of its own, and adds none"
+            steps.append(Step("rule", None, text))
+    permit = Permit(policy, "", steps.append)
 
+    async def fetch() -> Fetched:
+        return await MediaFetcher().fetch(Wanted(source, param=""), permit)
 
-def _decoded(examined: Examination) -> Iterator[Step]:
-    if examined.content is None:
-        return
+    try:
+        # In a loop of its own: the loop of the web process has requests to serve.
+        content = asyncio.run(fetch())
+    except MediaDenied as error:
+        denial = error.denial
+        rule = f" ({denial.level}, rule {denial.rule_id})" if denial.rule_id else ""
+        return Verdict((*steps, Step("denied", False, error.message + rule)), denial)
+    except ServingError as error:
+        return Verdict((*steps, Step("failed", False, error.message)))
     max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
-    found = probe(examined.content.data, examined.content.max_pixels, max_frames)
-    yield Step("decoding", *found)
+    found = probe(content.data, content.max_pixels, max_frames)
+    return Verdict((*steps, Step("decoding", *found)))
 
 
 class MediaTestSerializer(StrictSerializer):

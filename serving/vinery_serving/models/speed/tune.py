@@ -29,7 +29,7 @@ import msgspec
 import psutil
 
 from vinery_serving.engine.config import EngineConfig, needs_of
-from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import parse_options
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.speed.bench import (
     Encode,
