@@ -27,7 +27,7 @@ _LOW_WINDOW_S: Final = 3.0  # in one piece: shorter ones would only move work in
 # Prompts are cut while another key has used the engine within this time: a person who chats thinks
 # that long between two messages.
 _SHARED_S: Final = 60.0
-_MAX_SLICES: Final = 64  # each slice costs the hash of all tokens before it
+_MAX_SLICES: Final = 256  # each slice costs the hash of all tokens before it
 
 
 class Admission:
@@ -239,12 +239,13 @@ class Admission:
 
 
 class Slices:
-    """Long prompts in slices, so that another key's prompt need not wait for a whole long prompt.
+    """Long prompts in slices, so that neither streams nor another key wait for a whole one.
 
-    While several keys use the engine, the batch first gets the beginning of a long prompt, as a
-    generation of one token that no client gets, then a longer beginning, and at last the prompt.
-    Each part finds the part before in the prefix cache, and between two the fair queue decides who
-    is next. Slices double in length while the cache has all of the last slice, as of a long chat.
+    While several keys use the engine, or there are streams, the batch first gets the beginning of a
+    long prompt, as a generation of one token that no client gets, then a longer beginning, and at
+    last the prompt. Each part finds the part before in the prefix cache, and between two the fair
+    queue decides who is next. Slices double in length while the cache has all of the last slice, as
+    of a long chat.
 
     If the cache has lost a slice, the rest is added as a whole. The answer of a lost engine is cut,
     also if no other key has asked this engine yet: gateways submit all such answers at once. A
@@ -277,9 +278,10 @@ class Slices:
         is_whole = is_cut_before or generation.must_score or generation.has_media
         is_low = generation.submit.is_low_tier  # others may arrive
         is_shared = generation.num_known or is_low or self.is_shared(generation.submit.lane, now)
-        if is_whole or not is_shared or not self._batch.caches_exactly:
-            return generation
         prompt_ids, _ = generation.next_prompt()
+        is_cut = is_shared or self._batch.would_hold_up_streams(len(prompt_ids))
+        if is_whole or not is_cut or not self._batch.caches_exactly:
+            return generation
         num_left = len(prompt_ids) - generation.num_sliced
         num_tokens = self._batch.num_slice_tokens(generation.submit.lane)
         length = max(num_tokens, len(prompt_ids) // _MAX_SLICES, generation.num_fully_cached)

@@ -133,6 +133,11 @@ class Batch:
         num_left = self._times.num_affordable(BLOCK, self._num_step_tokens) - self.num_to_prefill
         return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 
+    def would_hold_up_streams(self, num_prompt_tokens: int) -> bool:
+        """Whether the streams here would wait for several full steps of a prompt."""
+        is_long = num_prompt_tokens > self._num_step_tokens
+        return is_long and any(each.is_decoding for each in self._running)
+
     def running_lanes(self) -> Counter[Lane]:
         """Return the slots by lane, without those of the low tier."""
         counted = (each for each in self._running if each.connection is not None)

@@ -11,6 +11,7 @@ from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.fair_queue import Lane
 
 _NEWEST_STEP: Final = 0.02  # how much the newest step counts in the means
+_SLICE_BY_REST: Final = 1.5  # how long a slice of a prompt may take, by the rest of its step
 _LEAST_VARIANCE: Final = 16.0  # of the number of tokens; below, a line through the steps is chance
 LEAST_S: Final = 4.0  # however fast the steps were: a busy machine holds a step up, too
 # A size that is new to the engine: a device may compile kernels for it first.
@@ -35,7 +36,7 @@ _NUM_REQUESTS: Final = 200  # waits are of so many requests
 
 class StepTimes:
     """The time of a step, and what each token of a prompt adds: a line through the latest steps, by
-    least squares. So a slice of a long prompt takes about as long as the rest of the step."""
+    least squares. So a slice of a long prompt takes a time that streams do not notice."""
 
     def __init__(self) -> None:
         # Of tokens, seconds, tokens squared, and the product of tokens and seconds.
@@ -52,7 +53,9 @@ class StepTimes:
         if variance < _LEAST_VARIANCE:
             return least
         rest = seconds * variance - covariance * tokens
-        return int(min(most, max(least, rest / covariance))) if covariance > 0 else most
+        if covariance <= 0:
+            return most
+        return int(min(most, max(least, _SLICE_BY_REST * rest / covariance)))
 
 
 class StepLimits:
