@@ -101,7 +101,7 @@ test-convert: install-dev ## Install the exporter of models, and convert small o
 	@mkdir -p $(VINERY_HOME)
 	@$(BIN)/python -m vinery_platform.cli convert make 5.0
 	@VINERY_TEST_CONVERT_ENVIRONMENT=$(VINERY_HOME)/environments/5.0 \
-		$(BIN)/python -m pytest tests/convert/test_real_conversion.py $(PYTEST_ARGS)
+		$(BIN)/python -m pytest tests/models/convert/test_real_conversion.py $(PYTEST_ARGS)
 
 # OpenAI's client for JavaScript and frameworks for agents, in build/clients.
 CLIENTS := build/clients

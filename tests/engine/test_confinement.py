@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import StartEngine, engine_config
-from tests.workers.attacks import a_neighbour
-from tests.workers.test_confinement import ATTACKS, STOPPED_BY, check_parts
+from tests.gateway.workers.attacks import a_neighbour
+from tests.gateway.workers.test_confinement import ATTACKS, STOPPED_BY, check_parts
 from vinery_serving.processes.confine import ESSENTIAL, Part, available
 from vinery_serving.transport.messages import LogitsSpec
 
@@ -24,7 +24,7 @@ async def test_an_engine_that_was_taken_over_starts_nothing_and_reaches_nothing_
 ) -> None:
     if not available() >= ESSENTIAL:
         pytest.skip("this kernel has not all parts")
-    home, processor = tmp_path_factory.mktemp("home"), "tests.workers.attacks:in_an_engine"
+    home, processor = tmp_path_factory.mktemp("home"), "tests.gateway.workers.attacks:in_an_engine"
     with a_neighbour(home) as targets:
         async with start_engine(logits_processors=(processor,)) as gateway:
             spec = LogitsSpec(processor_args={"targets": asdict(targets), "attacks": ATTACKS})

@@ -1,5 +1,5 @@
 """No redirect and no name of an attack reaches an address that no rule allows. Its URLs and paths
-are sent in the fields of requests: see `tests/requests/test_media.py`.
+are sent in the fields of requests: see `tests/gateway/recording/test_media.py`.
 
 A server listens on one port of all addresses of this machine, and the connections that are tried
 are recorded: where a rule allows the host, the address check alone stands between them.

@@ -288,7 +288,7 @@ def test_what_a_template_cannot_render_is_refused_by_its_path(text, chat, param,
     assert param != "tools" or isinstance(caught.value, UnsupportedParameter)
 
 
-# -- Templates that come with a request: `tests/intake` has their limits ------------------
+# -- Templates that come with a request: `tests/gateway/reading` has their limits ------------------
 
 
 def untrusted(template: str, **rendering) -> Rendered:

@@ -31,7 +31,7 @@ def test_clients_that_leave_take_work_along_and_fork_servers_no_secret(running: 
     assert num_done + metric(running, "vinery_work_killed_total") > 0
     assert post(running, "/tokenize", {"prompt": "Hi there" * 2000}).status_code == 200
 
-    # That a killed one is replaced: tests/workers/test_pool.py
+    # That a killed one is replaced: tests/gateway/workers/test_pool.py
     servers = fork_servers(running)
 
     assert servers

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from api_client import Api, Tenant, as_user
 
-from tests.convert.checkpoints import write_checkpoint
 from tests.fakes.hub import FakeHub, Fault
-from tests.hub.conftest import hub as hub
-from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
+from tests.models.convert.checkpoints import write_checkpoint
+from tests.models.hub.conftest import hub as hub
+from tests.models.hub.models import TINY_CHAT, checkpoint_files, openvino_files
 
 
 def refused(root: Api, path: str, body: dict[str, object]) -> str:

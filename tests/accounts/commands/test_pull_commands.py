@@ -2,8 +2,8 @@
 
 from tests.accounts.commands.conftest import Vinery
 from tests.fakes.hub import FakeHub
-from tests.hub.conftest import hub as hub
-from tests.hub.models import TINY_CHAT, checkpoint_files
+from tests.models.hub.conftest import hub as hub
+from tests.models.hub.models import TINY_CHAT, checkpoint_files
 from tests.tables import table
 from vinery_serving.models.job_rows import ModelJob
 from vinery_serving.models.models import ServedModel
