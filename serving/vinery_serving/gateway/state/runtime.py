@@ -108,11 +108,7 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(
-            redis_url=settings.VINERY_REDIS_URL,
-            unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-            num_processes=settings.VINERY_WEB_WORKERS,
-        )
+        self.limits = _limits()
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
@@ -458,6 +454,14 @@ def _context() -> Key | None:
 
     authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
     return Certificates(authorities, own, Role.WEB).context
+
+
+def _limits() -> LimitService:
+    return LimitService(
+        redis_url=settings.VINERY_REDIS_URL,
+        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+        num_processes=settings.VINERY_WEB_WORKERS,
+    )
 
 
 def _work_limits() -> WorkLimits:
