@@ -64,12 +64,11 @@ def claim(me: str, num: int) -> list[BackgroundRun]:
     running responses come first."""
     runs = BackgroundRun.objects.select_related("response")
     free = Q(lease_until=None, due_at__lte=Now()) | Q(lease_until__lte=Now())
+    if not (found := list(runs.filter(free)[:_NUM_LOOKED_AT])):
+        return []
     others = runs.filter(lease_until__gt=Now()).order_by()
     running = dict(others.values_list("response__project_id").annotate(Count("pk")))
-    found = sorted(
-        runs.filter(free)[:_NUM_LOOKED_AT],
-        key=lambda run: (running.get(run.response.project_id, 0), run.due_at, run.pk),
-    )
+    found.sort(key=lambda run: (running.get(run.response.project_id, 0), run.due_at, run.pk))
     claimed: list[BackgroundRun] = []
     for run in found:
         if len(claimed) < num and _is_claimed(run, me):

@@ -67,6 +67,8 @@ class UsageLedger:
         self._stored_bytes = 0
         self._rewrite_at_bytes = self.max_journal_bytes
         self._stopping = threading.Event()
+        # Something may have to be stored: the thread of an idle process sleeps.
+        self._due = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
@@ -92,6 +94,7 @@ class UsageLedger:
                 self._complain(error)
                 raise NoRoomForUsage from error
             self._requests.take(admission)
+        self._due.set()
 
     def checkpoint(self, progress: Iterable[entries.Progress]) -> None:
         """Record the usage of running requests so far, about once a second, in case of a kill."""
@@ -122,6 +125,7 @@ class UsageLedger:
                 else:
                     self.num_lost += 1
                 self._complain(error)
+        self._due.set()
 
     def start(self) -> None:
         if self._thread is not None:
@@ -137,6 +141,7 @@ class UsageLedger:
             self._finish()
         else:
             self._stopping.set()
+            self._due.set()
             self._thread.join()
 
     def flush(self) -> None:
@@ -152,7 +157,8 @@ class UsageLedger:
 
     def _run(self) -> None:
         delay_s = self.interval_s
-        while not self._stopping.wait(delay_s):
+        while self._due.wait() and not self._stopping.wait(delay_s):
+            self._due.clear()
             delay_s = self._work(delay_s)
         # The connection of the last pass may be broken, and `_finish` is not repeated.
         connections.close_all()
@@ -166,6 +172,7 @@ class UsageLedger:
         except Exception:
             # The thread must go on after any failure: the records are stored by a later pass.
             connections.close_all()
+            self._due.set()
             delay_s = min(delay_s * 2, 30.0)
             logger.exception("usage is not stored; next attempt in %.1f s", delay_s)
             return delay_s

@@ -45,6 +45,7 @@ from vinery_serving.models.job_rows import (
 from vinery_serving.models.jobs import JobDocument, JobLine
 from vinery_serving.node.engine_process import opened_log
 from vinery_serving.processes.child import NETWORK_VARIABLES, ChildProcess, environment_with
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket, settings_key
 
@@ -98,7 +99,7 @@ class JobRunner:
                     else:
                         await self._follow(jobs, wake.set)
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_POLL_INTERVAL_S):
+                        async with asyncio.timeout(until_next(_POLL_INTERVAL_S)):
                             await wake.wait()
             finally:
                 await asyncio.shield(self._end(list(self._running)))
@@ -292,14 +293,18 @@ def _turn(job: ModelJob) -> str:
 def _read_jobs(leads: Callable[[], bool]) -> dict[int, ModelJob]:
     """Return the jobs of this host that have not ended, the oldest first."""
     does_others = leads()
-    # A paused job that is to go on waits for its turn.
-    paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
-    paused.update(state=JobState.WAITING)
-    unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model")
     own, fetches = str(host_id()), JobKind.FETCH
+    found = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model").order_by("pk")
+    # A paused job that is to go on waits for its turn.
+    paused = [job for job in found if job.state == JobState.PAUSED and job.asked == Asked.RUN]
+    for job in paused:
+        ModelJob.objects.filter(pk=job.pk, state=JobState.PAUSED, asked=Asked.RUN).update(
+            state=JobState.WAITING
+        )
+        job.state = JobState.WAITING
     return {
         job.pk: job
-        for job in unfinished.order_by("pk")
+        for job in found
         if (job.parameters["host"] == own if job.kind == fetches else does_others)
     }
 

@@ -257,7 +257,7 @@ async def _follow_waits(scheduler: EngineScheduler) -> None:
 
 async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_POLL_INTERVAL_S):
+        async with asyncio.timeout(until_next(_POLL_INTERVAL_S)):
             await wake.wait()
             if not stop.is_set():
                 await asyncio.sleep(_SETTLE_S)

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from vinery_serving.node.engine_process import SpareEngines
 from vinery_serving.node.fit import Need, unfit_text
 from vinery_serving.node.planner import ModelUse, Phase, Plan, make_plan
+from vinery_serving.processes.upkeep import until_next
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
@@ -210,12 +211,12 @@ class EngineScheduler:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(_SETTLE_S)
             self._changed.clear()
             self.plan()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_INTERVAL_S):
+                async with asyncio.timeout(until_next(_LOOK_INTERVAL_S)):
                     await self._changed.wait()
+                    await asyncio.sleep(_SETTLE_S)
 
     def plan(self) -> None:
         plan = make_plan(self._uses(), self._budgets, self._min_awake_s, time.monotonic())

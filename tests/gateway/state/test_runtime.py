@@ -12,9 +12,11 @@ from django.db import DatabaseError
 
 from tests.conftest import until_in_loop as until
 from tests.tables import table
+from vinery_accounts.base import change_signal
 from vinery_serving.core.errors import InvalidKey, ShuttingDown
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.state import drain as drain_module
+from vinery_serving.gateway.state import runtime as runtime_module
 from vinery_serving.gateway.state.drain import Drain, LiveRequest
 from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.gateway.state.runtime import Runtime, _repeat
@@ -217,6 +219,25 @@ async def test_a_failed_refresh_is_logged_and_repeated(error, caplog):
     await asyncio.gather(task, return_exceptions=True)
 
     assert "snapshot not refreshed" in caplog.text
+
+
+async def test_a_signalled_commit_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_module, "_ASK_INTERVAL_S", 600.0)
+    monkeypatch.setattr(runtime_module, "_REFRESH_INTERVAL_S", 0.0)
+    num_read = 0
+
+    async def refresh() -> None:
+        nonlocal num_read
+        num_read += 1
+
+    runtime = Runtime()
+    monkeypatch.setattr(runtime, "_refresh_keys", refresh)
+    task = asyncio.create_task(runtime._follow_commits())
+    await until(lambda: num_read == 1)
+    change_signal.send()
+    await until(lambda: num_read == 2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.django_db

@@ -15,7 +15,7 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.messages import EngineStats
 
-# The database is asked for commits every 0.5 s. After this long the database is unavailable, and
+# The database is asked for commits once a second. After this long the database is unavailable, and
 # not only slow on a busy machine: pages are then refused.
 _DATABASE_TIMEOUT_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0

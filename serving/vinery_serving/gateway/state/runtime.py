@@ -5,6 +5,7 @@ Database queries run in threads and keep snapshots in memory; requests read only
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +19,7 @@ import msgspec
 from django.conf import settings
 from django.db import Error
 
-from vinery_accounts.base.change_signal import commit_state
+from vinery_accounts.base.change_signal import commit_state, listening
 from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.base.files import write_private
@@ -51,8 +52,9 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-# How often to ask whether there was a commit. Changes of keys and models take effect within a
-# second, even after a slow query.
+# How often to ask whether there was a commit, if none was signalled. So changes of keys and models
+# take effect within a second. Signals may be many, so another reading waits for so long.
+_ASK_INTERVAL_S: Final = 1.0
 _REFRESH_INTERVAL_S: Final = 0.5
 # How often to read all without a commit: a quarantine ends with time.
 _REREAD_INTERVAL_S: Final = 60.0
@@ -129,6 +131,7 @@ class Runtime:
         self._commit_state: object = None  # when the keys were read
         self._num_changes = 0  # readings of keys after commits, which limits and models follow
         self._are_limits_due, self._are_models_due = asyncio.Event(), asyncio.Event()
+        self._is_quarantine_due = asyncio.Event()
 
     @property
     def required_keys(self) -> KeyTable | None:
@@ -186,7 +189,7 @@ class Runtime:
             await self._serve()
         await self._keep_copies()
         # Separate tasks: Redis may take seconds, and a revoked key must not work meanwhile.
-        self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
+        self._tasks.append(asyncio.create_task(self._follow_commits(), name="keys"))
         self._repeat("limits", self._refresh_limits, _REFRESH_INTERVAL_S)
         self._repeat("models", self._follow_models, _REFRESH_INTERVAL_S)
 
@@ -247,7 +250,7 @@ class Runtime:
         self.ledger.start()
         await self._live_server.start()
         freeze_heap()
-        self._repeat("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S)
+        self._repeat("quarantine", self._store_quarantined, _TICK_INTERVAL_S)
         self._repeat("tick", self._tick, _TICK_INTERVAL_S)
         self._repeat("captures", self._store_captures, _CAPTURES_INTERVAL_S)
         self._repeat("denials", self._store_denials, _TICK_INTERVAL_S)
@@ -259,6 +262,18 @@ class Runtime:
 
     def _repeat(self, name: str, work: Callable[[], Awaitable[None]], interval_s: float) -> None:
         self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
+
+    async def _follow_commits(self) -> None:
+        signalled = asyncio.Event()
+        with listening(signalled.set):
+            while True:
+                signalled.clear()
+                next_at_s = time.monotonic() + _REFRESH_INTERVAL_S
+                await _attempt(self._refresh_keys)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(until_next(_ASK_INTERVAL_S)):
+                        await signalled.wait()
+                        await asyncio.sleep(next_at_s - time.monotonic())
 
     async def _refresh_keys(self) -> None:
         """Read the keys if there was a commit, and let limits and models be read after them."""
@@ -363,11 +378,14 @@ class Runtime:
                 created_at=datetime.now(UTC),
             )
         )
+        self._is_quarantine_due.set()
 
     async def _store_quarantined(self) -> None:
-        """Store new quarantines soon: this process may be killed."""
-        if self.quarantine.waiting:
-            await self._refresh_quarantine()
+        """Store new quarantines at once: this process may be killed."""
+        await self._is_quarantine_due.wait()
+        await self._refresh_quarantine()
+        if not self.quarantine.waiting:
+            self._is_quarantine_due.clear()
 
     async def _refresh_quarantine(self) -> None:
         # One refresh at a time: `in_force` would lack what another stores meanwhile.
@@ -423,12 +441,16 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
     logged and do not end the loop: without it, revoked keys would continue to work."""
     while True:
         await asyncio.sleep(until_next(interval_s))
-        try:
-            await work()
-        except Error as error:
-            log.warning("snapshot not refreshed: %s", error)
-        except Exception:
-            log.exception("snapshot not refreshed")
+        await _attempt(work)
+
+
+async def _attempt(work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except Error as error:
+        log.warning("snapshot not refreshed: %s", error)
+    except Exception:
+        log.exception("snapshot not refreshed")
 
 
 def _tell_unreadable(reasons: Mapping[str, str]) -> None:
