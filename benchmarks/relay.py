@@ -8,6 +8,7 @@ the relay, as the kernel counts it; the time until a first token is by the clock
 import asyncio
 import os
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -36,12 +37,14 @@ _START_S: Final = 120.0
 
 @dataclass(frozen=True)
 class Side:
-    """A client, and the processes whose time its tokens take."""
+    """A client, and the relay between it and the engine."""
 
     client: EngineClient
-    pids: tuple[int, ...]
+    relay_pid: int | None = None
     first_s: list[float] = field(default_factory=list)
-    token_s: dict[int, list[float]] = field(default_factory=dict)
+    # By the number of streams.
+    client_s: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    relay_s: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     async def measure(self, num_streams: int) -> None:
         if num_streams == 1:
@@ -49,10 +52,15 @@ class Side:
                 begin = time.perf_counter()
                 await self._answer(1)
                 self.first_s.append(time.perf_counter() - begin)
-        before_s = sum(map(process_s, self.pids))
+        client_s, relay_s = self._used_s()
         await asyncio.gather(*(self._answer(_TOKENS) for _ in range(num_streams)))
-        used_s = sum(map(process_s, self.pids)) - before_s
-        self.token_s.setdefault(num_streams, []).append(used_s / num_streams / _TOKENS)
+        client_end_s, relay_end_s = self._used_s()
+        num_tokens = num_streams * _TOKENS
+        self.client_s[num_streams].append((client_end_s - client_s) / num_tokens)
+        self.relay_s[num_streams].append((relay_end_s - relay_s) / num_tokens)
+
+    def _used_s(self) -> tuple[float, float]:
+        return process_s(os.getpid()), process_s(self.relay_pid) if self.relay_pid else 0.0
 
     async def _answer(self, num_tokens: int) -> None:
         submit = Submit(self.client.new_id(), b"", Sampling(), num_tokens, 60.0)
@@ -71,7 +79,7 @@ async def _sides(host: Host) -> AsyncIterator[tuple[Side, Side]]:
         client.open()
         await client.wait_connected(_START_S)
     try:
-        yield Side(here, (os.getpid(),)), Side(there, (os.getpid(), host.pid))
+        yield Side(here), Side(there, host.pid)
     finally:
         await here.close()
         await there.close()
@@ -92,8 +100,12 @@ async def main() -> None:
                             await side.measure(num_streams)
     print(f"added to a first token: {_added_us(here.first_s, there.first_s):.0f} us")
     for num_streams in _STREAMS:
-        added_us = _added_us(here.token_s[num_streams], there.token_s[num_streams])
-        print(f"added to a token of {num_streams} streams: {added_us:.1f} us")
+        client_us = _added_us(here.client_s[num_streams], there.client_s[num_streams])
+        relay_us = 1e6 * median(there.relay_s[num_streams])
+        print(
+            f"added to a token of {num_streams} streams: {client_us + relay_us:.1f} us, "
+            f"of the client {client_us:.1f} and of the relay {relay_us:.1f}"
+        )
 
 
 if __name__ == "__main__":
