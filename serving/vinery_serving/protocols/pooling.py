@@ -423,6 +423,7 @@ def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> Po
     if endpoint is Endpoint.SCORE:
         pairs, unused = read_body(endpoint, ScoreBody, body)
         return PoolingExchange(pairs.request(unused))
+    assert endpoint is Endpoint.RERANK, f"{endpoint} has no vectors"
     ranked, unused = read_body(endpoint, RerankBody, body)
     documents = ranked.documents if ranked.return_documents else None
     limit = COHERES_DOCUMENT_TOKENS if is_v2 else None
