@@ -212,6 +212,8 @@ def _sample(field: Any, own_id: int) -> Any:
             return 1
         case serializers.ListField() | serializers.JSONField():
             return []
+        case serializers.DateTimeField():
+            return "2026-03-01T12:00Z"
         case serializers.CharField():
             return "https://hooks.new.example/" if "url" in field.field_name else "new"
         case _:

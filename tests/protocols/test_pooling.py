@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.core.pooling import PoolingResult, TextPair
+from vinery_serving.core.pooling import PoolingDraft, TextPair
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.pooling import (
     Embeddings,
@@ -30,7 +30,7 @@ def vector(*numbers: float) -> bytes:
 
 
 def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> dict[str, Any]:
-    parts = exchange.body(PoolingResult(vectors, num_tokens), "m", "req_1")
+    parts = exchange.body(PoolingDraft((), (), num_tokens), vectors, "m", "req_1")
     found: dict[str, Any] = json.loads(b"".join(parts))
     TypeAdapter(_TYPES[exchange.request.endpoint]).validate_python(found)
     return found

@@ -1,5 +1,5 @@
-"""`vinery organization`, `project`, `user`, `key`, `limit`, `weight`, `currency` and `admin`: who
-may use how much, and what an administrator has lost."""
+"""`vinery project`, `user`, `key`, `limit`, `weight`, `currency` and `admin`: who may use how much,
+and what an administrator has lost."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
@@ -14,23 +14,11 @@ from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import CURRENCIES, LIMITS, MODEL_WEIGHTS, QUOTAS
-from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
+from vinery_accounts.resources.organizations import PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 from vinery_platform.cli import resource, shape
 
-# -- Organisations and projects
-
-
-def add_organization(parser: argparse.ArgumentParser) -> None:
-    one = resource.add_resource(parser, ORGANIZATIONS, find=resource.organization_named)
-    make = shape.add_command(one.actions, "create", create_organization)
-    make.add_argument("name", metavar="NAME", help="its name, which must be unique")
-
-
-def create_organization(arguments: argparse.Namespace) -> str:
-    """Create an organisation."""
-    ORGANIZATIONS.create(EVERYTHING, {"name": arguments.name})
-    return f"{arguments.name} is created. Create a project in it: vinery project create"
+# -- Projects
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:

@@ -80,7 +80,8 @@ COMMANDS: Final = {
 _MODULES: Final = {
     command: module
     for module, commands in {
-        "accounts": "organization project user key limit weight currency admin",
+        "resource": "organization",
+        "accounts": "project user key limit weight currency admin",
         "records": "requests refusals quarantine capture stored audit alerts",
         "usage": "demo-data",
         "models": "alias job",
@@ -129,7 +130,8 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
             if run := getattr(module, f"run_{own}", None):
                 command.description = shape.description_of(run)
                 command.set_defaults(run=run, flags={})
-            if add := getattr(module, f"add_{own}", None):
+            # `cli.resource` adds the commands that follow from a declaration.
+            if add := getattr(module, f"add_{own}", getattr(module, "add_declared", None)):
                 add(command)
     return root
 

@@ -27,7 +27,7 @@ _CHECK_HEADS: Final = ("name", "repository", "problem")
 def add_catalog(parser: argparse.ArgumentParser) -> None:
     actions = shape.subcommands(parser)
     list_ = shape.add_command(actions, "list", list_models)
-    tasks = sorted({each.task for each in catalogue()})
+    tasks = sorted({each.task.value for each in catalogue()})
     list_.add_argument("--task", choices=tasks, help="only those of this task")
     shape.add_switch(list_, "--fits", "only those that this machine can run")
     shape.add_json(list_)

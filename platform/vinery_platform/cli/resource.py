@@ -18,7 +18,7 @@ from rest_framework.fields import empty
 
 from vinery_accounts.access import audit
 from vinery_accounts.models import ApiKey, Organization, Project, User, Webhook
-from vinery_accounts.resources.base import EVERYTHING, Issued, Resource, RowAction
+from vinery_accounts.resources.base import EVERYTHING, Issued, Resource, RowAction, registered
 from vinery_accounts.resources.fields import DatedFilters, VisibleRelatedField
 from vinery_platform.cli import shape
 from vinery_serving.models.models import ServedModel
@@ -436,7 +436,11 @@ class RowCommands:
 
 def parameters_of(action: RowAction, arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Return the parameters of an action, with defaults. Raises ValidationError."""
-    body = action.serializer(data=values_of(arguments))
+    return _valid(action.serializer(data=values_of(arguments)))
+
+
+def _valid(body: Any) -> Mapping[str, Any]:
+    """Raises ValidationError."""
     if not body.is_valid():
         raise ValidationError({name: [*map(str, texts)] for name, texts in body.errors.items()})
     values: Mapping[str, Any] = body.validated_data
@@ -469,3 +473,29 @@ def add_resource(
     one = RowCommands(actions, resource, find, column, metavar, text, **more)
     one.add_all(without=without)
     return one
+
+
+def add_declared(parser: argparse.ArgumentParser) -> None:
+    """Add the commands that follow from the declaration of a resource alone: to the command
+    `organization` those of the path `organizations`."""
+    name = parser.prog.partition(" ")[2]
+    resource = registered()[f"{name}s"]
+    fields = fields_of(resource)
+    by = ("name", "NAME", "its name") if "name" in fields else ("pk", "ID", f"from `{name} list`")
+    kind = resource.one.partition(" ")[2]
+    find = finder(resource.rows(EVERYTHING), by[0], f"{name} list", kind)
+    one = add_resource(parser, resource, *by, find=find)
+
+    def create(arguments: argparse.Namespace) -> str:
+        body = resource.serializer(data=values_of(arguments), context={"access": EVERYTHING})
+        new = resource.create(EVERYTHING, _valid(body))
+        return announced(new) if isinstance(new, Issued) else f"{new} is created."
+
+    if "create" in resource.verbs:
+        text = resource.help.get("create", f"Create {resource.one}.")
+        make = shape.add_command(one.actions, "create", create, text)
+        if "name" in fields:
+            make.add_argument("field_name", metavar="NAME", help="its name")
+            del fields["name"]
+        options = {name: Option(is_required=field.required) for name, field in fields.items()}
+        add_fields(make, fields, options)

@@ -71,14 +71,6 @@ class PoolingDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolingResult:
-    """`vectors` has one entry for each input; a score is a vector of one number."""
-
-    vectors: tuple[bytes, ...]  # float32 little endian, (num_dimensions,)
-    num_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Padding:
     length: int  # tokens
     is_left: bool = False  # whether pad tokens go before the text

@@ -350,25 +350,18 @@ class LogprobsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """The client's changes to the logits. Token ids are not checked yet."""
+    """The client's changes to the logits, by its own names. Token ids are not checked yet."""
 
-    bias: tuple[tuple[int, float], ...] = ()  # (token id, addend to its logit)
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, addend to its logit)
     bad_words: tuple[str, ...] = ()
-    bad_word_ids: tuple[tuple[int, ...], ...] = ()
-    allowed_ids: tuple[int, ...] = ()  # empty: all
+    bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()  # empty: all
     # Arguments for the administrator's logits processors. None: they do not run.
-    processor_args: Mapping[str, Any] | None = None
+    logits_processors_args: Mapping[str, Any] | None = None
 
     @property
     def first_field(self) -> str | None:
-        fields = {
-            "logit_bias": self.bias,
-            "bad_words": self.bad_words,
-            "bad_words_token_ids": self.bad_word_ids,
-            "allowed_token_ids": self.allowed_ids,
-            "logits_processors_args": self.processor_args,
-        }
-        return next((name for name, value in fields.items() if value), None)
+        return next((each.name for each in fields(self) if getattr(self, each.name)), None)
 
 
 class GrammarKind(StrEnum):

@@ -33,16 +33,6 @@ Document = dict[str, Any]
 Schema = dict[str, Any]
 PREFIX: Final = "#/components/schemas/"
 
-BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
-    Endpoint.CHAT: ChatBody,
-    Endpoint.COMPLETIONS: CompletionsBody,
-    Endpoint.RESPONSES: ResponsesBody,
-    Endpoint.MESSAGES: MessagesBody,
-    Endpoint.EMBEDDINGS: pooling.EmbeddingsBody,
-    Endpoint.RERANK: pooling.RerankBody,
-    Endpoint.SCORE: pooling.ScoreBody,
-}
-
 _DESCRIPTION: Final = f"""\
 Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
 has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states \
@@ -346,6 +336,11 @@ _OPERATIONS: Final = (
         "get openapi.json", "Describe this API", name="openapi", trees=("",), has_key=False
     ),
 )  # fmt: skip
+BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
+    Endpoint(path): each.body
+    for each in _OPERATIONS
+    if each.body is not None and (path := each.route.removeprefix("post ")) in set(Endpoint)
+}
 
 
 def _ids_in(path: str) -> Iterator[Document]:

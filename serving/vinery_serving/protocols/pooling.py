@@ -3,7 +3,7 @@
 
 from array import array
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -374,23 +374,25 @@ class PoolingExchange:
     top_n: int | None = None
     documents: tuple[Document, ...] | None = None  # None: not in the answer
 
-    def body(self, result: pooling.PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
+    def body(
+        self, draft: pooling.PoolingDraft, vectors: Iterable[bytes], model: str, request_id: str
+    ) -> Iterator[bytes]:
         """Yield the parts of the answer's JSON. Each part takes little time."""
-        used = usage(result.num_tokens)
+        used = usage(draft.num_tokens)
         if self.request.endpoint is Endpoint.EMBEDDINGS:
             yield b'{"object":"list","data":['
-            for index, vector in enumerate(result.vectors):
+            for index, vector in enumerate(vectors):
                 written = json_bytes(Embedding(index=index, embedding=self._written(vector)))
                 yield b"," + written if index else written
             yield b"]," + json_bytes({"model": model, "usage": used})[1:]
             return
-        scores = [array("f", vector)[0] for vector in result.vectors]
+        scores = [array("f", vector)[0] for vector in vectors]
         if self.request.endpoint is Endpoint.SCORE:
             data = [Score(index=index, score=score) for index, score in enumerate(scores)]
             yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))
             return
         order = sorted(range(len(scores)), key=lambda index: -scores[index])[: self.top_n]
-        billed = BilledTokens(input_tokens=result.num_tokens)
+        billed = BilledTokens(input_tokens=draft.num_tokens)
         # The members of Cohere's answers and of Jina's together.
         answer = Rerank(
             id=request_id,
@@ -421,6 +423,7 @@ def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> Po
     if endpoint is Endpoint.SCORE:
         pairs, unused = read_body(endpoint, ScoreBody, body)
         return PoolingExchange(pairs.request(unused))
+    assert endpoint is Endpoint.RERANK, f"{endpoint} has no vectors"
     ranked, unused = read_body(endpoint, RerankBody, body)
     documents = ranked.documents if ranked.return_documents else None
     limit = COHERES_DOCUMENT_TOKENS if is_v2 else None

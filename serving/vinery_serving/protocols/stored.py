@@ -8,6 +8,7 @@ from pydantic import Field
 
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.request import Unused
+from vinery_serving.core.tasks import Task
 from vinery_serving.protocols.chat import ChatCompletion
 from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
 from vinery_serving.protocols.common.encoding import Answer, one_of
@@ -162,7 +163,7 @@ class Model(Answer, kw_only=True):
     created: Annotated[int, Field(description="Seconds since 1970.")]
     owned_by: str = "vinery"
     state: Annotated[str, one_of("loaded", "loading", "failed", "not-loaded")]
-    task: Annotated[str, one_of("chat", "completion", "vision", "embeddings", "rerank")]
+    task: Annotated[str, one_of(*Task)]
     max_model_len: Annotated[int | None, _CONTEXT]
     context_length: Annotated[int | None, _CONTEXT]
     max_context_length: Annotated[int | None, _CONTEXT]

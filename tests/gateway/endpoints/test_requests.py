@@ -20,7 +20,7 @@ from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.core.errors import Overloaded
-from vinery_serving.core.pooling import PoolingDraft, PoolingResult
+from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.gateway.endpoints import answers
 from vinery_serving.gateway.endpoints.answers import api_application
 from vinery_serving.gateway.endpoints.bodies import FREE_BYTES, api_bodies
@@ -453,8 +453,8 @@ async def test_a_stream_that_waits_for_its_turn_has_its_status_and_gets_keep_ali
 async def embedded(cover: Callable[[int], None], reads: asyncio.Semaphore, log: list[Any]) -> None:
     """Answer a request for 100 vectors, whose client reads a part when the test says so."""
 
-    async def pool(*_: object) -> PoolingResult:
-        return PoolingResult((bytes(32),) * 100, 100)
+    async def pool(*_: object) -> tuple[bytes, ...]:
+        return (bytes(32),) * 100
 
     async def reserve(*_: object) -> None:
         pass

@@ -192,10 +192,10 @@ CALL = req.ToolCall("c", "f", "{}")
 @table(
     "fields",
     [
-        lambda n: {"steering": req.Steering(bias=tuple((at, 1.0) for at in range(n)))},
+        lambda n: {"steering": req.Steering(logit_bias=tuple((at, 1.0) for at in range(n)))},
         lambda n: {"steering": req.Steering(bad_words=tuple(f"w{at}" for at in range(n)))},
-        lambda n: {"steering": req.Steering(bad_word_ids=((1, 2),) * n)},
-        lambda n: {"steering": req.Steering(allowed_ids=(1,) * n)},
+        lambda n: {"steering": req.Steering(bad_words_token_ids=((1, 2),) * n)},
+        lambda n: {"steering": req.Steering(allowed_token_ids=(1,) * n)},
         lambda n: {"stopping": req.Stopping(stop_token_ids=(1,) * n)},
         lambda n: {"n": n},
     ],

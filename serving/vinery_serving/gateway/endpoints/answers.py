@@ -49,10 +49,10 @@ async def embed(
     model = engine.entry.name
     record.meter.tokens = TokenCounts(draft.num_tokens)
     await record.reservation.reserve_input(model, draft.num_tokens)
-    result = await pool(draft, engine, record.meter, request.origin)
+    vectors = await pool(draft, engine, record.meter, request.origin)
     # The vectors stay in memory until the client has read the answer.
-    request.claim.cover(sum(map(len, (*draft.texts, *result.vectors))))
-    parts = exchange.body(result, model, request.id)
+    request.claim.cover(sum(map(len, (*draft.texts, *vectors))))
+    parts = exchange.body(draft, vectors, model, request.id)
     first, second = _some(parts), _some(parts)
     if not second:
         await send_whole(request, record, first)

@@ -215,7 +215,7 @@ def _anthropic_model(model: Model) -> dict[str, object]:
 def _modalities(task: Task, model: LoadedModel | None) -> ModelArchitecture:
     """OpenRouter's words, also before the files of a model are read (None)."""
     inputs = ["text"]
-    output = {Task.EMBEDDINGS: "embeddings", Task.RERANK: "rerank"}.get(task, "text")
+    output = "text" if task.is_generation else task.value
     vision = None if model is None else model.assets.vision
     if vision is not None:  # it takes pictures, and the pages of documents
         inputs += ["image", "file", *(["video"] if vision.takes_video else [])]

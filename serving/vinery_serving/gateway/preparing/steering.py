@@ -3,8 +3,7 @@ processors, reasoning budgets, and the grammar of the answer."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields, replace
-from typing import Final
+from dataclasses import replace
 
 from vinery_serving.core.errors import GrammarTooLarge, UnsupportedParameter
 from vinery_serving.core.request import (
@@ -14,7 +13,6 @@ from vinery_serving.core.request import (
     LogprobsOptions,
     RawPrompts,
     Sampling,
-    Steering,
     ToolMode,
 )
 from vinery_serving.gateway.engines.models import LoadedModel
@@ -30,12 +28,6 @@ from vinery_serving.transport.messages import (
     ReasoningBudget,
 )
 
-# The engine changes logits by these as the client sent them.
-_COPIED: Final = ({each.name for each in fields(Steering)} & {*LogitsSpec.__struct_fields__}) - {
-    "bad_words",
-    "processor_args",
-}
-
 
 def logits_spec(
     request: GenerationRequest, model: LoadedModel, prompt: Prompt, sampling: Sampling
@@ -43,21 +35,26 @@ def logits_spec(
     """Return the instructions for the engine's logits hook; None for the many requests that do
     not need it. Raises `InvalidRequest` for a token outside the vocabulary."""
     steering, logprobs, assets = request.steering, request.logprobs, model.assets
+    args = steering.logits_processors_args
     wants_logprobs = logprobs.num_top is not None or logprobs.num_top_of_prompt is not None
     budget = _reasoning_budget(request, model, prompt)
     if steering.first_field is None and not wants_logprobs and budget is None:
         return None
     for param, ids in (
-        ("logit_bias", [id_ for id_, _ in steering.bias]),
-        ("bad_words_token_ids", [id_ for word in steering.bad_word_ids for id_ in word]),
-        ("allowed_token_ids", steering.allowed_ids),
+        ("logit_bias", [id_ for id_, _ in steering.logit_bias]),
+        ("bad_words_token_ids", [id_ for word in steering.bad_words_token_ids for id_ in word]),
+        ("allowed_token_ids", steering.allowed_token_ids),
         ("logprob_token_ids", logprobs.token_ids),
     ):
         assets.check_ids(ids, param)
     return LogitsSpec(
-        **{name: getattr(steering, name) for name in _COPIED},
-        bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, assets.tokenizer)),
-        processor_args=None if steering.processor_args is None else dict(steering.processor_args),
+        bias=steering.logit_bias,
+        allowed_ids=steering.allowed_token_ids,
+        bad_words=(
+            *steering.bad_words_token_ids,
+            *_spellings(steering.bad_words, assets.tokenizer),
+        ),
+        processor_args=None if args is None else dict(args),
         budget=budget,
         logprobs=_logprobs_spec(logprobs.num_top, logprobs, sampling),
         prompt_logprobs=_logprobs_spec(num_top_of_prompt(request), logprobs, sampling),
@@ -92,7 +89,7 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
             "read nor changed. Leave it out.",
             param=field,
         )
-    if request.steering.processor_args is not None and not hello.has_processors:
+    if request.steering.logits_processors_args is not None and not hello.has_processors:
         raise UnsupportedParameter(
             "This model has no logits processors. Leave the arguments out, or ask its "
             "administrator to set the option logits_processors.",

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Event, Finished, FinishReason
-from vinery_serving.core.pooling import PoolingDraft, PoolingResult
+from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.result import Result, ResultBuilder
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
@@ -303,17 +303,19 @@ def _with_ids(submit: messages.Submit, client: EngineClient, n: int) -> messages
 # Vectors are the same on every engine. When an engine ends, the next computes the missing vectors.
 
 
-async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> PoolingResult:
-    """Return the vectors. Raises `ServingError`."""
+async def pool(
+    draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin
+) -> tuple[bytes, ...]:
+    """Return a vector for each text: float32 little endian, (num_dimensions,); a score is a vector
+    of one number. Raises `ServingError`."""
     run = _Pooling(draft, engine, meter, origin)
     try:
         async with asyncio.timeout(origin.deadline_s - meter.total_s):
-            vectors = await run.vectors()
+            return await run.vectors()
     except TimeoutError:
         raise errors.DeadlineExceeded("No engine could run the request in time.") from None
     finally:
         run.end()
-    return PoolingResult(vectors, draft.num_tokens)
 
 
 class _Pooling:

@@ -11,10 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, need_of
-from vinery_serving.models.hub.repository import Format, Task, format_of, needed_files
+from vinery_serving.models.hub.repository import Format, format_of, needed_files
 from vinery_serving.models.hub.verdict import gigabytes
 
 Ability = Literal["tools", "thinking", "vision"]
@@ -55,7 +56,9 @@ class CatalogueModel:
 def catalogue() -> tuple[CatalogueModel, ...]:
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return tuple(
-        CatalogueModel(**{**entry, "abilities": tuple(entry["abilities"])})
+        CatalogueModel(
+            **{**entry, "task": Task(entry["task"]), "abilities": tuple(entry["abilities"])}
+        )
         for entry in tomllib.loads(text)["model"]
     )
 

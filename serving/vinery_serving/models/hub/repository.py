@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from vinery_serving.core.picture_sizes import SIZED_TYPES
+from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
 
@@ -211,8 +212,6 @@ def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
     return replace(repository, files=files)
 
 
-Task = Literal["chat", "completion", "vision", "embeddings", "rerank"]
-
 VISION_TYPES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", *SIZED_TYPES)
 
 _ENCODERS: Final = ("BertModel", "MPNetForMaskedLM", "RobertaForMaskedLM", "XLMRobertaModel")
@@ -237,14 +236,14 @@ def task_of(repository: Repository) -> Task:
     """Return the task that the files and the configuration speak for."""
     config, name = repository.config, class_of(repository.config) or ""
     if repository.pipeline_tag == "text-ranking" or name.endswith("ForSequenceClassification"):
-        return "rerank"
+        return Task.RERANK
     is_vision = "vision_config" in config or repository.has("openvino_text_embeddings_model.xml")
     if is_vision or type_of(config) in VISION_TYPES:
-        return "vision"
+        return Task.VISION
     has_pooling = any(map(repository.has, _POOLING))
     is_tagged = repository.pipeline_tag in ("feature-extraction", "sentence-similarity")
     if has_pooling or name in _ENCODERS or is_tagged:
-        return "embeddings"
+        return Task.EMBEDDINGS
     # Older models have a template in tokenizer_config.json.
     has_template = any(map(repository.has, _TEMPLATES)) or repository.chat_template
-    return "chat" if has_template else "completion"
+    return Task.CHAT if has_template else Task.COMPLETION

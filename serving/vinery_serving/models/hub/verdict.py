@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.gguf import wrong_architecture
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, memory_need
 from vinery_serving.models.hub.repository import (
     VISION_TYPES,
     Format,
     Repository,
-    Task,
     class_of,
     format_of,
     gguf_files,
@@ -134,7 +134,7 @@ def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> 
         known = repository.gguf_architecture  # mirrors do not list it: the conversion refuses
         if known and (reason := wrong_architecture(known)):
             yield reason
-    elif task == "vision" and type_of(repository.config) not in VISION_TYPES:
+    elif task is Task.VISION and type_of(repository.config) not in VISION_TYPES:
         yield (
             f"Vinery serves vision models of the types {', '.join(VISION_TYPES)}, and this one is "
             f"{type_of(repository.config) or 'of no named type'}."

@@ -437,11 +437,11 @@ class DecodingFields(reading.Wire):
 
     def steering(self) -> request.Steering:
         return request.Steering(
-            bias=tuple((self.logit_bias or {}).items()),
+            logit_bias=tuple((self.logit_bias or {}).items()),
             bad_words=tuple(self.bad_words or ()),
-            bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
-            allowed_ids=tuple(self.allowed_token_ids or ()),
-            processor_args=self.logits_processors_args or None,
+            bad_words_token_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
+            allowed_token_ids=tuple(self.allowed_token_ids or ()),
+            logits_processors_args=self.logits_processors_args or None,
         )
 
     def logprobs_options(self) -> request.LogprobsOptions:
