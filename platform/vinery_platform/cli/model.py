@@ -188,6 +188,7 @@ def _lines(model: ServedModel) -> dict[str, object]:
     since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
     engine = f"process {status.pid}, " if status.pid else ""
     others = {"memory": status.memory_text, "waiting": model.waiting_text}
+    others["only on"] = ", ".join(model.host_labels)
     others["attempts"] = status.attempts_text
     return {
         "name": model,
