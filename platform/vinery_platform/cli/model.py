@@ -67,7 +67,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     named = ("name", "NAME", "the name that clients use")
     one = resource.RowCommands(
-        actions, MODELS, resource.model_named, *named, see="vinery model show", options=_OPTIONS
+        actions, MODELS, resource.model_named, *named, see="vinery model show {}", options=_OPTIONS
     )
     shape.add_json(one.add("show", show))
     text = "an engine option, such as max_running=8; an empty value: its default"
