@@ -371,6 +371,21 @@ def test_hosts_fetch_at_the_same_time_and_one_that_is_removed_does_not(
 
 
 @pytest.mark.several_hosts
+def test_a_host_that_was_removed_while_it_lives_says_so(
+    on_host: Callable[[UUID, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    on_host(MOON, "moon")
+    places.register()
+    places.own_replicas()
+    assert not caplog.messages
+    Host.objects.all().delete()
+    for _ in range(2):
+        places.own_replicas()
+    (message,) = caplog.messages
+    assert "restart" in message.lower()
+
+
+@pytest.mark.several_hosts
 def test_a_host_says_which_folders_others_can_fetch(
     fetched: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

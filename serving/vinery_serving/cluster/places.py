@@ -4,9 +4,11 @@ Any host may place replicas, one at a time and on what is stored: a host that ha
 has stood still, writes nothing that it has decided on older rows.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -27,6 +29,8 @@ from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.models import ServedModel, own_folder
 from vinery_serving.transport.messages import PROTOCOL_VERSION
+
+log = logging.getLogger(__name__)
 
 _TURN: Final = 0x56494E46  # the lock of who places, for one transaction
 _STALLED_MS: Final = 5000
@@ -78,6 +82,8 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
         return None
     own = Host.objects.filter(pk=host_id())
     own.filter(is_gone=True).update(is_gone=False)
+    if not own.exists():
+        _say_removed()
     if settings.VINERY_HOST_ADDRESS:
         from vinery_serving.cluster.relay import note_hosts
 
@@ -100,6 +106,11 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     own.exclude(lacks=sorted(lacks)).update(lacks=sorted(lacks))
     coming = missing.keys() - lacks
     return frozenset(each for each in placed if coming.isdisjoint(folders.get(each[0], ())))
+
+
+@cache  # said once: a restart adds the host again
+def _say_removed() -> None:
+    log.error("this host was removed, so no other one lets it in: restart it to add it again")
 
 
 def _others() -> QuerySet[Host]:
