@@ -185,8 +185,8 @@ def obstacle(replica: Replica, host: HostOffer) -> str:
         return f"has no {replica.device}"
     if replica.files & host.lacks:
         return "does not have its files"
-    if replica.needed_bytes > _budget(replica, host):
-        return "has too little memory"
+    if replica.needed_bytes > (budget := _budget(replica, host)):
+        return f"has too little memory ({budget / 1e6:.0f} of {replica.needed_bytes / 1e6:.0f} MB)"
     return ""
 
 
