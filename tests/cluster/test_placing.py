@@ -49,7 +49,9 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
 
     assert hosts_of([ONE], hosts[:1], old) == ["a"], "there is no other host"
     both = [replace(each, is_draining=True) for each in (A, B)]
-    assert hosts_of([ONE], both, old) == ["a"]
+    drained = "a is being drained, b is being drained"
+    refused = {1: (f"No host can run it: {drained}.", True)}
+    assert placed([ONE], both, old) == ({(1, 0, "a")}, refused), "it stays, with the reason"
     back = [old, Assignment(1, 0, "b")]
     assert hosts_of([ONE], [A, B], *back) == ["a"], "its host takes replicas again"
 

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from vinery_accounts.base import change_signal
 from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import Assignment, HostOffer, Place, Refusal, Replica
+from vinery_serving.cluster.placing import NOWHERE, Assignment, HostOffer, Place, Refusal, Replica
 from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
@@ -239,9 +239,12 @@ def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int
     """Write the states of models that no host reports any more, or for which there is no host."""
     for model in models:
         refusal, status = refused.get(model.pk), _status(model)
-        if refusal is None and model.pk not in removed:
+        is_obsolete = refusal is None and status.last_error.startswith(NOWHERE)
+        if refusal is None and model.pk not in removed and not is_obsolete:
             continue
         values = aggregate(_rows(model.pk))
+        if is_obsolete:
+            values["last_error"] = ""
         if refusal is not None:
             values["last_error"] = refusal.reason
             if refusal.is_lasting and not values["replicas"]:
