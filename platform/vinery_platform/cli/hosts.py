@@ -73,7 +73,7 @@ def _join(arguments: argparse.Namespace) -> str:
         try:
             found = asyncio.run(joining.ask(address.host, address.port, wish))
         except OSError as error:
-            why = error.strerror or str(error) or "no answer in time"
+            why = error.strerror or str(error) or "no answer"
             raise Failure(
                 f"No relay answers at {arguments.address}: {why}. Write VINERY_HOST_ADDRESS of a "
                 "host where `vinery up` runs."
