@@ -162,6 +162,20 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
     places.place(leases[MOON], place_locally)
     assert where(model) == ["moon"]
 
+    places.report(model.pk, [{"replica": 0, "state": EngineState.READY, "pid": None}])
+    EngineStatus.objects.update(last_error="", state=EngineState.READY)
+    Host.objects.filter(pk=MOON).update(is_draining=True)
+    places.place(leases[MOON], place_locally)
+    assert where(model) == ["moon"], "no other host may run it"
+    status = EngineStatus.objects.get()
+    assert (status.state, status.last_error) == (
+        EngineState.READY,
+        "No host can run it: mars has not the label host=moon, moon is being drained.",
+    )
+    Host.objects.update(is_draining=False)
+    places.place(leases[MOON], place_locally)
+    assert EngineStatus.objects.get().last_error == ""
+
 
 @pytest.mark.several_hosts
 def test_a_model_waits_with_the_reason_while_the_host_that_can_run_it_is_away(
@@ -368,6 +382,21 @@ def test_hosts_fetch_at_the_same_time_and_one_that_is_removed_does_not(
     administrator = Access.of(User.objects.create_superuser("root"))
     HOSTS.remove(administrator, Host.objects.get(pk=MARS))
     assert [each.parameters["on"] for each in ModelJob.objects.all()] == ["sun"]
+
+
+@pytest.mark.several_hosts
+def test_a_host_that_was_removed_while_it_lives_says_so(
+    on_host: Callable[[UUID, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    on_host(MOON, "moon")
+    places.register()
+    places.own_replicas()
+    assert not caplog.messages
+    Host.objects.all().delete()
+    for _ in range(2):
+        places.own_replicas()
+    (message,) = caplog.messages
+    assert "restart" in message.lower()
 
 
 @pytest.mark.several_hosts

@@ -49,7 +49,9 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
 
     assert hosts_of([ONE], hosts[:1], old) == ["a"], "there is no other host"
     both = [replace(each, is_draining=True) for each in (A, B)]
-    assert hosts_of([ONE], both, old) == ["a"]
+    drained = "a is being drained, b is being drained"
+    refused = {1: (f"No host can run it: {drained}.", True)}
+    assert placed([ONE], both, old) == ({(1, 0, "a")}, refused), "it stays, with the reason"
     back = [old, Assignment(1, 0, "b")]
     assert hosts_of([ONE], [A, B], *back) == ["a"], "its host takes replicas again"
 
@@ -77,8 +79,9 @@ def test_a_replica_goes_where_its_device_its_files_and_room_are() -> None:
     assert hosts_of([replace(ONE, device="GPU")], [cpu, gpu, C][:2]) == ["b"]
     assert hosts_of([replace(ONE, files=frozenset({"/models/b"}))], [cpu, C]) == ["c"]
     assert hosts_of([replace(ONE, needed_bytes=11)], [cpu, gpu]) == ["b"]
-    _, refused = placed([replace(ONE, device="GPU", needed_bytes=11)], [cpu, gpu])
-    assert refused == {1: ("No host can run it: a has no GPU, b has too little memory.", True)}
+    _, refused = placed([replace(ONE, device="GPU", needed_bytes=20_400_000)], [cpu, gpu])
+    little = "b has too little memory (0 of 20 MB)"
+    assert refused == {1: (f"No host can run it: a has no GPU, {little}.", True)}
 
     having = replace(B, has=frozenset({"/m"}))
     several = [replace(ONE, number=number, files=frozenset({"/m"})) for number in range(3)]

@@ -127,7 +127,9 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
     assert ray.free == {"a": 100, "b": 40}
     full = FakeRay(a=100, b=5)
     place(full, [ONE], [A, B], [])
-    assert hosts_of(place(full, [ONE], hosts, [old])) == ["a"], "there is no room elsewhere"
+    stays = place(full, [ONE], hosts, [old])
+    assert stays.assignments == {(1, 0, "a")}, "there is no room elsewhere"
+    assert "b has not 10 MiB" in stays.refused[1].reason
 
 
 def test_a_replica_stays_while_its_host_lives_whatever_ray_does_with_the_group() -> None:

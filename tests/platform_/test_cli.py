@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -133,6 +134,20 @@ def test_a_home_without_a_database_or_tables_is_reported_and_gets_none(platform_
     line = scripts.refusal("key", "list", environment=environment, status=1)
     assert line.startswith("vinery: The database cannot be used: no such table")
     assert "vinery prepare" in line
+
+
+def test_a_server_of_the_database_that_is_down_is_one_line_with_the_reason(
+    platform_home: Home,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = "{}:{}".format(*free.getsockname())
+    environment = {
+        "VINERY_HOME": str(platform_home.path),
+        "DATABASE_URL": f"postgres://{address}/x",
+    }
+    line = scripts.refusal("key", "list", environment=environment, status=1)
+    assert line.startswith("vinery: The database cannot be used: connection failed")
+    assert "Connection refused" in line
 
 
 def test_the_home_of_another_user_is_reported(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.uvicorn_server import LimitedProtocol, _OpenTransport, _Outbox
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 
+RELAY = ("VINERY_HOST_ADDRESS", "VINERY_HOST_ADDRESS")
+
 
 def test_a_host_elsewhere_and_a_port_in_use_are_refused_and_it_is_free_again_at_once() -> None:
     with listen(Address("127.0.0.1", 0)) as server:
@@ -24,12 +26,16 @@ def test_a_host_elsewhere_and_a_port_in_use_are_refused_and_it_is_free_again_at_
 
         with pytest.raises(SettingError, match=f"Port {port} on 127.0.0.1 is in use.*VINERY_PORT"):
             listen(Address("127.0.0.1", port))
+        with pytest.raises(SettingError, match="Set VINERY_HOST_ADDRESS to a free one"):
+            listen(Address("127.0.0.1", port), *RELAY)
     client.close()
 
     listen(Address("127.0.0.1", port)).close()
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(SettingError, match=f"VINERY_HOST={host}"):
             listen(Address(host, 0))
+        with pytest.raises(SettingError, match=f"VINERY_HOST_ADDRESS={host}"):
+            listen(Address(host, 0), *RELAY)
 
 
 @table(

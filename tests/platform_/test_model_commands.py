@@ -123,7 +123,11 @@ def test_a_mistake_is_one_line(vinery: Vinery, words: tuple[str, ...], reason: s
 
 def test_a_model_is_shown_with_engine_logs(vinery: Vinery, installation: dict[str, str]) -> None:
     vinery("model", "add", TINY_CHAT, "--name", "logged", "--no-load")
-    assert "the log is on the host" in vinery("model", "show", "logged").stdout
+    shown = vinery("model", "show", "logged").stdout
+    assert "the log is on the host" in shown
+    assert "only on" not in shown
+    vinery("model", "change", "logged", "--host-label", "disk=fast")
+    assert "only on:  disk=fast" in vinery("model", "show", "logged").stdout
     home = Path(installation["VINERY_HOME"])
     lines = [f"2026-01-31T12:00:0{n}.000Z ERROR engine-logged room: {n}" for n in range(5)]
     log = "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 """Django's settings, and those of sign-in and e-mail, in different environments."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_accounts.signin.issuer import Issuer
+from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.servers import issuer_from_env, mail_server_from_env, ray_address
 from vinery_serving.core.field_limits import FIELD_LIMITS
@@ -121,6 +123,17 @@ def test_ray_needs_the_address_of_its_head_and_a_database_of_several_hosts(
                 ray_address({"ENGINE": engine})
         else:
             assert ray_address({"ENGINE": engine}) == address
+
+
+@table("name", ["one two", "a,b", "disk=fast", "x" * 254])
+def test_a_host_name_that_no_label_can_have_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VINERY_HOST_NAME", name)
+    with pytest.raises(SettingError, match=r"VINERY_HOST_NAME=.* cannot be used"):
+        env.host_name()
+    monkeypatch.setenv("VINERY_HOST_NAME", "")
+    assert env.host_name() == socket.gethostname()
 
 
 URL = "https://id.example/realms/main"

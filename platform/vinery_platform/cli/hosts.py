@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import json
+import re
 import sys
 from typing import Final
 
@@ -13,7 +14,7 @@ import msgspec
 from django.conf import settings
 
 from vinery_accounts.base.files import write_private
-from vinery_platform.cli.resource import add_resource
+from vinery_platform.cli.resource import add_resource, only
 from vinery_platform.cli.shape import Failure, add_command, failing_on
 from vinery_platform.config import config_file, env, secret_files
 from vinery_platform.config.home import Home
@@ -22,19 +23,31 @@ from vinery_serving.cluster import admission, joining
 from vinery_serving.cluster.authority import host_fingerprint
 from vinery_serving.cluster.joining import Refused
 from vinery_serving.models.host_resource import HOSTS
+from vinery_serving.models.host_rows import Host
 from vinery_serving.transport.relayed import Join
 
 _GIVEN: Final = ("DATABASE_URL", "REDIS_URL")
 
 
 def add_host(parser: argparse.ArgumentParser) -> None:
-    actions = add_resource(parser, HOSTS, see="vinery host list").actions
+    about = "its name, or its id if others have its name"
+    named = add_resource(parser, HOSTS, text=about, find=_named, see="vinery host list")
+    actions = named.actions
     add_command(actions, "token", _token)
     join = add_command(actions, "join", _join)
     join.add_argument("address", metavar="ADDRESS", help="VINERY_HOST_ADDRESS of the other host")
     join.add_argument("--token", required=True, help="what `vinery host token` has printed there")
     join.set_defaults(needs_home=False)
     add_command(actions, "admit", _admit)
+
+
+def _named(word: str) -> Host:
+    is_id = re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", word)
+    return only(
+        Host.objects.filter(**{"pk" if is_id else "name": word}),
+        f"There is no host {word}. See: vinery host list",
+        f"Several hosts are named {word}. Write the id of one: vinery host list --json",
+    )
 
 
 def _token(_: argparse.Namespace) -> str:
@@ -56,8 +69,15 @@ def _join(arguments: argparse.Namespace) -> str:
     address, own = Address.parse(arguments.address, "ADDRESS"), secret_files.new_secret()
     wish = Join(arguments.token, settings.VINERY_HOST_NAME, host_fingerprint(own))
     home.create()
-    with failing_on(Refused, OSError):
-        found = asyncio.run(joining.ask(address.host, address.port, wish))
+    with failing_on(Refused):
+        try:
+            found = asyncio.run(joining.ask(address.host, address.port, wish))
+        except OSError as error:
+            why = error.strerror or str(error) or "no answer"
+            raise Failure(
+                f"No relay answers at {arguments.address}: {why}. Write VINERY_HOST_ADDRESS of a "
+                "host where `vinery up` runs."
+            ) from error
     texts = (f"{key} = {json.dumps(text)}\n" for key, text in found.settings.items())
     write_private(home.path / config_file.NAME, "".join(texts), replace=False)
     secret_files.create(home, {**found.secrets, secret_files.HOST_KEY_FILE: own})

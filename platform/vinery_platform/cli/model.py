@@ -67,7 +67,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     named = ("name", "NAME", "the name that clients use")
     one = resource.RowCommands(
-        actions, MODELS, resource.model_named, *named, see="vinery model show", options=_OPTIONS
+        actions, MODELS, resource.model_named, *named, see="vinery model show {}", options=_OPTIONS
     )
     shape.add_json(one.add("show", show))
     text = "an engine option, such as max_running=8; an empty value: its default"
@@ -188,6 +188,7 @@ def _lines(model: ServedModel) -> dict[str, object]:
     since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
     engine = f"process {status.pid}, " if status.pid else ""
     others = {"memory": status.memory_text, "waiting": model.waiting_text}
+    others["only on"] = ", ".join(model.host_labels)
     others["attempts"] = status.attempts_text
     return {
         "name": model,

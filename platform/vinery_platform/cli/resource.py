@@ -350,7 +350,7 @@ class RowCommands:
     suffix: str = ""
     """What the names of the commands end with, such as `-webhook`."""
     see: str = ""
-    """The command that shows what becomes of the row after an action."""
+    """The command that shows what becomes of the row {} after an action."""
     options: Mapping[str, Option] = field(default_factory=dict)
 
     def add(
@@ -420,7 +420,7 @@ class RowCommands:
             for name, value in result.items():
                 shape.print_line(f"{name}: {value}")
             return 0
-        see = f" See: {self.see} {result}" if self.see else ""
+        see = f" See: {self.see.format(result)}" if self.see else ""
         return f"{row if result is None else result} is {action.done}.{see}"
 
     def add_rename(self) -> None:

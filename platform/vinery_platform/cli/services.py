@@ -283,7 +283,7 @@ def run_relay(_: argparse.Namespace) -> int:
     certificates = Certificates(authorities, own, Role.NODE)
     secret = secret_files.socket_secret(home)
     relay = Relay(home.run, secret, certificates, partial(_admit, authorities, asyncio.Lock()))
-    listener = listen(address)
+    listener = listen(address, *("VINERY_HOST_ADDRESS",) * 2)
 
     async def serve() -> None:
         heartbeats.begin_in_loop()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+from socket import gethostname
 
 from vinery_platform.config.setting_table import key_of, named
 from vinery_serving.core.field_limits import HOST_LABEL
@@ -111,6 +112,14 @@ def url(name: str) -> str:
 def words(name: str) -> list[str]:
     """A comma-separated list; empty when the variable is."""
     return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def host_name() -> str:
+    """VINERY_HOST_NAME. Raises `SettingError` for one that is no value of the label `host`."""
+    if not re.fullmatch(HOST_LABEL, f"host={(found := text('VINERY_HOST_NAME', gethostname()))}"):
+        wrong = _label("VINERY_HOST_NAME", repr(found))
+        raise SettingError(f"{wrong} cannot be used. Write it without space, comma and =.")
+    return found
 
 
 def labels(name: str) -> list[str]:

@@ -73,8 +73,11 @@ def server_for(sock: socket.socket) -> str:
     return server
 
 
-def listen(address: Address) -> socket.socket:
-    """A listening socket. Raises `SettingError` if the address cannot be used."""
+def listen(
+    address: Address, of_host: str = "VINERY_HOST", of_port: str = "VINERY_PORT"
+) -> socket.socket:
+    """A listening socket. Its address is in the settings `of_host` and `of_port`. Raises
+    `SettingError` if the address cannot be used."""
     try:
         found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -86,19 +89,19 @@ def listen(address: Address) -> socket.socket:
             sockaddr, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
         )
     except OSError as error:
-        raise _refusal(address, error) from error
+        raise _refusal(address, error, of_host, of_port) from error
     server.setblocking(False)
     return server
 
 
-def _refusal(address: Address, error: OSError) -> SettingError:
+def _refusal(address: Address, error: OSError, of_host: str, of_port: str) -> SettingError:
     host, port = address.host, address.port
     if isinstance(error, socket.gaierror):
-        return SettingError(f"VINERY_HOST={host} is unknown. Set it to an address of this machine.")
+        return SettingError(f"{of_host}={host} is unknown. Set it to an address of this machine.")
     texts = {
-        errno.EADDRINUSE: f"Port {port} on {host} is in use. Set VINERY_PORT to a free one.",
-        errno.EADDRNOTAVAIL: f"VINERY_HOST={host} is not an address of this machine.",
-        errno.EACCES: f"Port {port} needs more rights. Set VINERY_PORT to 1024 or more.",
+        errno.EADDRINUSE: f"Port {port} on {host} is in use. Set {of_port} to a free one.",
+        errno.EADDRNOTAVAIL: f"{of_host}={host} is not an address of this machine.",
+        errno.EACCES: f"Port {port} needs more rights. Set {of_port} to 1024 or more.",
     }
     other = f"Cannot listen on {host} port {port}: {error.strerror or error}."
     return SettingError(texts.get(error.errno or 0, other))

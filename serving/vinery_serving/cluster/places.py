@@ -4,9 +4,11 @@ Any host may place replicas, one at a time and on what is stored: a host that ha
 has stood still, writes nothing that it has decided on older rows.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -19,7 +21,7 @@ from django.db.models.functions import Now
 from vinery_accounts.base import change_signal
 from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import Assignment, HostOffer, Place, Refusal, Replica
+from vinery_serving.cluster.placing import NOWHERE, Assignment, HostOffer, Place, Refusal, Replica
 from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
@@ -27,6 +29,8 @@ from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.models import ServedModel, own_folder
 from vinery_serving.transport.messages import PROTOCOL_VERSION
+
+log = logging.getLogger(__name__)
 
 _TURN: Final = 0x56494E46  # the lock of who places, for one transaction
 _STALLED_MS: Final = 5000
@@ -78,6 +82,8 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
         return None
     own = Host.objects.filter(pk=host_id())
     own.filter(is_gone=True).update(is_gone=False)
+    if not own.exists():
+        _say_removed()
     if settings.VINERY_HOST_ADDRESS:
         from vinery_serving.cluster.relay import note_hosts
 
@@ -100,6 +106,11 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     own.exclude(lacks=sorted(lacks)).update(lacks=sorted(lacks))
     coming = missing.keys() - lacks
     return frozenset(each for each in placed if coming.isdisjoint(folders.get(each[0], ())))
+
+
+@cache  # said once: a restart adds the host again
+def _say_removed() -> None:
+    log.error("this host was removed, so no other one lets it in: restart it to add it again")
 
 
 def _others() -> QuerySet[Host]:
@@ -228,9 +239,12 @@ def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int
     """Write the states of models that no host reports any more, or for which there is no host."""
     for model in models:
         refusal, status = refused.get(model.pk), _status(model)
-        if refusal is None and model.pk not in removed:
+        is_obsolete = refusal is None and status.last_error.startswith(NOWHERE)
+        if refusal is None and model.pk not in removed and not is_obsolete:
             continue
         values = aggregate(_rows(model.pk))
+        if is_obsolete:
+            values["last_error"] = ""
         if refusal is not None:
             values["last_error"] = refusal.reason
             if refusal.is_lasting and not values["replicas"]:

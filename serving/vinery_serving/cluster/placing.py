@@ -12,7 +12,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+NOWHERE: Final = "No host can run it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Turn:
             if (host := self._best(replica)) is not None:
                 self._take(replica, host)
                 here = [former for former in here if former.is_ready]
-            elif not here and (refusal := self._refusal(replica)) is not None:
+            elif (refusal := self._refusal(replica)) is not None:
                 refused[replica.model] = refusal
             for former in here:
                 self._take(replica, self._hosts[former.host])
@@ -185,8 +187,8 @@ def obstacle(replica: Replica, host: HostOffer) -> str:
         return f"has no {replica.device}"
     if replica.files & host.lacks:
         return "does not have its files"
-    if replica.needed_bytes > _budget(replica, host):
-        return "has too little memory"
+    if replica.needed_bytes > (budget := _budget(replica, host)):
+        return f"has too little memory ({budget / 1e6:.0f} of {replica.needed_bytes / 1e6:.0f} MB)"
     return ""
 
 
@@ -199,7 +201,7 @@ def why_nowhere(
     named = sorted(hosts, key=lambda each: each.name)
     found = [f"{each.name} {obstacle(replica, each) or otherwise(each)}" for each in named]
     is_lasting = bool(named) and all(obstacle(replica, each) for each in named)
-    begin = "No host can run it" if is_lasting else "No host can run it yet"
+    begin = NOWHERE if is_lasting else f"{NOWHERE} yet"
     return Refusal(f"{begin}: {', '.join(found) or 'none runs'}.", is_lasting)
 
 
