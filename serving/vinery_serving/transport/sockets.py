@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from vinery_serving.transport.messages import MAX_FRAME_BYTES
-
 # Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
 _MAX_PATH_BYTES: Final = 103
 _MAX_NAME_BYTES: Final = 40  # A model's id of 10 digits and a replica's number of 4
 _KEY_DIGITS: Final = 12
 ENGINE_KEY: Final = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 _ENGINE_NAME: Final = rf"engine-(\d+)-({ENGINE_KEY})-(\d+)\.sock"
+# A prompt of a million tokens is 4 MB; no valid message comes near this size.
+_MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
 
@@ -130,7 +130,7 @@ class FrameReader:
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > MAX_FRAME_BYTES:
+            if length > _MAX_FRAME_BYTES:
                 raise InvalidFrame(f"a frame of {length} bytes")
             end = start + _LENGTH.size + length
             if len(buffer) < end:
