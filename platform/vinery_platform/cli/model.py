@@ -15,8 +15,7 @@ from vinery_platform.cli.models import add_files, add_speed
 from vinery_serving.engine.options import option_documents
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
-from vinery_serving.models.folder_options import shipped_models
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, shipped_models
 from vinery_serving.models.resource import MODELS, ServedModelSerializer
 
 _DEVICE_HELP: Final = (
