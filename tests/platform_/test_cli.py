@@ -90,6 +90,14 @@ def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -
     assert (large | own | {"cryptography"}) & loaded == set()
 
 
+def test_the_supervisor_loads_neither_django_nor_messages() -> None:
+    run = "import sys, vinery_platform.cli.up; print(*sys.modules)"
+    loaded = set(scripts.new_python("-c", run).stdout.split())
+
+    assert "vinery_platform.processes.supervisor" in loaded
+    assert {"django", "msgspec", "vinery_serving.transport.messages"} & loaded == set()
+
+
 @table(
     "settings, words, message",
     [

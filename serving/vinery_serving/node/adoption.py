@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from vinery_serving.processes.child import RunningProcess
 from vinery_serving.transport.handshake import Handshake, Stranger, check_user, peer_of, socket_key
 from vinery_serving.transport.sockets import (
@@ -30,7 +28,7 @@ from vinery_serving.transport.sockets import (
     pack,
 )
 
-# 1 MB of the supervisor, which imports messages only once there is an engine.
+# 2 MB of the supervisor, which imports messages only once there is an engine.
 if TYPE_CHECKING:
     from vinery_serving.transport.messages import Hello
 
@@ -85,6 +83,8 @@ class AdoptedEngine(RunningProcess):
         super().close()
 
     async def _keep(self, handshake: Handshake) -> Hello | None:
+        import msgspec
+
         from vinery_serving.transport.messages import Hello
 
         frames = FrameReader()
