@@ -76,7 +76,8 @@ def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str])
 
 
 def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -> None:
-    commands = (("key", "list"), ("model", "list"), ("usage", "show"))
+    lists = (("key", "list"), ("model", "list"), ("job", "list"), ("host", "list"))
+    commands = (*lists, ("usage", "show"))
     run = (
         "import sys; from vinery_platform.cli import main; "
         f"list(map(main, {commands})); print(*sys.modules)"
@@ -86,7 +87,16 @@ def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -
     loaded = set(result.stdout.split())
     assert "django" in loaded
     large = {"celery", "numpy", "openvino", "psutil", "psycopg", "requests", "tokenizers", "yaml"}
-    assert large & loaded == set()
+    own = {"vinery_serving.core.request", "vinery_serving.models.pulls"}
+    assert (large | own | {"cryptography"}) & loaded == set()
+
+
+def test_the_supervisor_loads_neither_django_nor_messages() -> None:
+    run = "import sys, vinery_platform.cli.up; print(*sys.modules)"
+    loaded = set(scripts.new_python("-c", run).stdout.split())
+
+    assert "vinery_platform.processes.supervisor" in loaded
+    assert {"django", "msgspec", "vinery_serving.transport.messages"} & loaded == set()
 
 
 @table(

@@ -110,22 +110,25 @@ def module_of(name: str) -> str:
 
 
 def parser(*loaded: str) -> argparse.ArgumentParser:
-    """Return the command line, with the arguments of the `loaded` commands."""
-    meanings = {each.name: f"{each.meaning} (default: {each.default})" for each in SETTINGS}
+    """Return the command line of the `loaded` commands, by default the list of all commands and
+    settings."""
     root = argparse.ArgumentParser(
         prog="vinery",
         description="Serve OpenVINO models to OpenAI clients.",
-        epilog=f"{_ABOUT_SETTINGS}\n{shape.glossary(meanings)}\n{_ABOUT_SECRETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    known = [name for name in COMMANDS if name in loaded]
+    if not known:
+        meanings = {each.name: f"{each.meaning} (default: {each.default})" for each in SETTINGS}
+        root.epilog = f"{_ABOUT_SETTINGS}\n{shape.glossary(meanings)}\n{_ABOUT_SECRETS}"
     root.add_argument(
         "--config", metavar="FILE", help="a configuration file; also after the command"
     )
     root.add_argument("--version", action="version", version=f"vinery {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, text in COMMANDS.items():
-        command = commands.add_parser(name, help=text)
-        if name in loaded:
+    for name in known or COMMANDS:
+        command = commands.add_parser(name, help=COMMANDS[name])
+        if known:
             own, module = name.replace("-", "_"), import_module(module_of(name))
             if run := getattr(module, f"run_{own}", None):
                 command.description = shape.description_of(run)

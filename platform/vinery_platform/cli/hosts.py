@@ -10,7 +10,6 @@ import re
 import sys
 from typing import Final
 
-import msgspec
 from django.conf import settings
 
 from vinery_accounts.base.files import write_private
@@ -19,12 +18,8 @@ from vinery_platform.cli.shape import Failure, add_command, failing_on
 from vinery_platform.config import config_file, env, secret_files
 from vinery_platform.config.home import Home
 from vinery_platform.processes.listening import Address
-from vinery_serving.cluster import admission, joining
-from vinery_serving.cluster.authority import host_fingerprint
-from vinery_serving.cluster.joining import Refused
 from vinery_serving.models.host_resource import HOSTS
 from vinery_serving.models.host_rows import Host
-from vinery_serving.transport.relayed import Join
 
 _GIVEN: Final = ("DATABASE_URL", "REDIS_URL")
 
@@ -53,7 +48,9 @@ def _named(word: str) -> Host:
 def _token(_: argparse.Namespace) -> str:
     """Print a token with which one host joins this installation within 15 minutes. The token gives
     all secrets of the installation: show it to nobody else."""
-    with failing_on(Refused):
+    from vinery_serving.cluster import admission, joining  # 60 ms
+
+    with failing_on(joining.Refused):
         token = admission.make_token()
     return f"vinery host join {settings.VINERY_HOST_ADDRESS} --token {token}"
 
@@ -61,15 +58,18 @@ def _token(_: argparse.Namespace) -> str:
 def _join(arguments: argparse.Namespace) -> str:
     """Make this host one of an installation. Its home gets the secrets, and the addresses of
     database and Redis. Then set VINERY_HOST_ADDRESS, and run `vinery up`."""
+    from vinery_serving.cluster import authority, joining
+    from vinery_serving.transport.relayed import Join
+
     home = Home.from_env()
     if secret_files.django_key(home) or secret_files.host_key(home):
         raise Failure(f"{home.path} has secrets already. Set VINERY_HOME to a new folder.")
     if (home.path / config_file.NAME).exists():  # before the token is used
         raise Failure(f"{home.path} has a {config_file.NAME} already: move it away.")
     address, own = Address.parse(arguments.address, "ADDRESS"), secret_files.new_secret()
-    wish = Join(arguments.token, settings.VINERY_HOST_NAME, host_fingerprint(own))
+    wish = Join(arguments.token, settings.VINERY_HOST_NAME, authority.host_fingerprint(own))
     home.create()
-    with failing_on(Refused):
+    with failing_on(joining.Refused):
         try:
             found = asyncio.run(joining.ask(address.host, address.port, wish))
         except OSError as error:
@@ -86,6 +86,11 @@ def _join(arguments: argparse.Namespace) -> str:
 
 def _admit(_: argparse.Namespace) -> int:
     """Answer a host that joins, from standard input to standard output. The relay runs this."""
+    import msgspec
+
+    from vinery_serving.cluster import admission
+    from vinery_serving.transport.relayed import Join
+
     wish = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Join)
     answer = admission.admit(wish, {name.lower(): env.url(name) for name in _GIVEN})
     sys.stdout.buffer.write(msgspec.msgpack.encode(answer))

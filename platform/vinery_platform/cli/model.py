@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from django.utils.functional import lazy
+
 from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_platform.cli import logs, resource, shape
@@ -15,8 +17,7 @@ from vinery_platform.cli.models import add_files, add_speed
 from vinery_serving.engine.options import option_documents
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
-from vinery_serving.models.folder_options import shipped_models
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, shipped_models
 from vinery_serving.models.resource import MODELS, ServedModelSerializer
 
 _DEVICE_HELP: Final = (
@@ -81,12 +82,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_add(actions: shape.Commands) -> None:
-    meanings = {each.name: f"{each.meaning} ({each.default_text})" for each in option_documents()}
     add_ = shape.add_command(
         actions,
         "add",
         add,
-        epilog=f"engine options:\n{shape.glossary(meanings)}",
+        epilog=lazy(_options_text, str)(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     text = f"where openvino_model.xml is, or what ships with Vinery: {', '.join(shipped_models())}"
@@ -97,6 +97,11 @@ def _add_add(actions: shape.Commands) -> None:
     labels = replace(_OPTIONS["host_labels"], clear="")
     resource.add_fields(add_, resource.fields_of(MODELS), {"host_labels": labels})
     shape.add_switch(add_, "--no-load", "do not load it now")
+
+
+def _options_text() -> str:
+    meanings = {each.name: f"{each.meaning} ({each.default_text})" for each in option_documents()}
+    return f"engine options:\n{shape.glossary(meanings)}"
 
 
 def _add_options(parser: argparse.ArgumentParser, text: str) -> None:

@@ -1,24 +1,24 @@
 """`vinery alias` and `job`, and the commands of `vinery model` that begin jobs."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.fields import serializer_of
 from vinery_platform.cli import resource, shape
-from vinery_serving.models import job_requests, pulls
+from vinery_serving.models import job_requests
 from vinery_serving.models.convert.checkpoint import ConvertOptions
-from vinery_serving.models.hub.catalogue import find
-from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS
-from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes
+from vinery_serving.models.hub.verdict import Answer, gigabytes
 from vinery_serving.models.hub_resource import LoadVerdictSerializer
 from vinery_serving.models.job_resource import (
     MODEL_JOBS,
@@ -32,6 +32,11 @@ from vinery_serving.models.job_rows import JobState, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
 from vinery_serving.processes.logs.reading import last_lines
+
+# 25 ms of each command over models, most of which ask no hub.
+if TYPE_CHECKING:
+    from vinery_serving.models import pulls
+    from vinery_serving.models.hub.verdict import Verdict
 
 # -- Aliases
 
@@ -158,6 +163,8 @@ def _add_job_command(
 
 
 def search_hub(arguments: argparse.Namespace) -> int:
+    from vinery_serving.models.hub.client import Hub, search
+
     with shape.failing_on(PullFailed):
         found = search(Hub.of_environment(), arguments.text, only_openvino=not arguments.all)
     heads = ("name", "tag", "downloads")
@@ -167,7 +174,7 @@ def search_hub(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """Returns 1 if the model will not load."""
-    asked = pulls.Check(**_asked("check", arguments))
+    asked = job_requests.Check(**_asked("check", arguments))
     verdict = _judged(asked, asked.context).verdict
     if verdict is None:
         raise shape.Failure("An archive can be judged only when it is unpacked: pull it.")
@@ -180,25 +187,33 @@ def check(arguments: argparse.Namespace) -> int:
 
 def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the parameters of a command about a repository. A path becomes absolute."""
+    from vinery_serving.models.hub.catalogue import find
+
     what = arguments.repository
     is_path = what.startswith((".", "/", "~")) or (Path(what).exists() and find(what) is None)
     arguments.field_repository = str(Path(what).expanduser().resolve()) if is_path else what
     return dict(resource.parameters_of(MODELS.action(name), arguments))
 
 
-def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> pulls.Judged:
+def _judged(asked: job_requests.Repository, context: int = CONTEXT_TOKENS) -> pulls.Judged:
+    from vinery_serving.models import pulls
+
     with shape.failing_on(PullFailed):
         return pulls.look(asked, context, within_s=_HUB_WITHIN_S)
 
 
 def _print(verdict: Verdict) -> None:
+    from vinery_serving.models import pulls
+
     shape.print_values(dict(pulls.facts_of(verdict)))
     for reason in verdict.reasons:
         shape.print_line(reason)
 
 
 def pull(arguments: argparse.Namespace) -> int:
-    asked = pulls.Pull(**_asked("pull", arguments))
+    from vinery_serving.models import pulls
+
+    asked = job_requests.Pull(**_asked("pull", arguments))
     shipped = pulls.add_shipped(
         asked.repository, asked.name, device=asked.device, load=asked.is_loaded
     )

@@ -8,23 +8,28 @@ from dataclasses import fields
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from rest_framework import serializers
 
-from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.config import ENGINE_MODULE
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.logs.reading import LogFollower, last_lines
-from vinery_serving.transport.messages import EngineStats
+
+# 30 ms of each command that shows models.
+if TYPE_CHECKING:
+    from vinery_serving.transport.messages import EngineStats
 
 
 def joined(engines: Sequence[EngineStats]) -> EngineStats:
     """Return the stats of all engines of a model: sums, and the longest times."""
     if len(engines) == 1:
         return engines[0]
+    from vinery_serving.core.events import TokenCounts
+    from vinery_serving.transport.messages import EngineStats
+
     used_bytes = sum(each.cache_usage * each.cache_bytes for each in engines)
     cache_bytes = sum(each.cache_bytes for each in engines)
     tokens = {

@@ -18,7 +18,6 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 import msgspec
-from django.conf import settings
 
 from vinery_serving.core.model_files import FolderState, folder_state, folders_of
 from vinery_serving.core.tasks import Task
@@ -159,16 +158,6 @@ def is_head(folder: Path) -> bool:
 
 
 # -- Models that ship with Vinery: a name stands for the folder, in a clone and in a wheel
-
-
-def shipped_models() -> tuple[str, ...]:
-    files = Path(settings.VINERY_MODELS_DIR).glob("*/config.json")
-    return tuple(sorted(each.parent.name for each in files))
-
-
-def shipped_folder(name: str) -> Path | None:
-    """Return the folder of a model that ships with Vinery; None for any other name."""
-    return Path(settings.VINERY_MODELS_DIR) / name if name in shipped_models() else None
 
 
 _FAST_TOKENIZER: Final = "tokenizer.json"

@@ -10,9 +10,7 @@ from rest_framework import serializers
 from vinery_accounts.access.access import Access
 from vinery_accounts.resources.base import RowAction, require_administrator
 from vinery_accounts.resources.fields import serializer_of
-from vinery_serving.models import job_requests, pulls
-from vinery_serving.models.hub.catalogue import catalogue
-from vinery_serving.models.hub.client import Hub, search
+from vinery_serving.models import job_requests
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_resource import ModelJobSerializer
@@ -97,6 +95,9 @@ class CatalogueSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
 
 def catalogue_body() -> dict[str, Any]:
+    from vinery_serving.models import pulls
+    from vinery_serving.models.hub.catalogue import catalogue
+
     machine = pulls.machine_for("CPU")
     data = [
         asdict(each)
@@ -116,7 +117,10 @@ def _answered(ask: Callable[[], ResultT]) -> ResultT:
 
 def _search(access: Access, **values: Any) -> dict[str, Any]:
     require_administrator(access)
-    asked = pulls.Search(**values)
+    from vinery_serving.models import pulls
+    from vinery_serving.models.hub.client import Hub, search
+
+    asked = job_requests.Search(**values)
     found = _answered(
         lambda: pulls.ask(
             lambda: search(Hub.of_environment(), asked.text, only_openvino=asked.only_openvino)
@@ -127,7 +131,9 @@ def _search(access: Access, **values: Any) -> dict[str, Any]:
 
 def _check(access: Access, **values: Any) -> Any:
     require_administrator(access)
-    asked = pulls.Check(**values)
+    from vinery_serving.models import pulls
+
+    asked = job_requests.Check(**values)
     verdict = _answered(lambda: pulls.look(asked, asked.context)).verdict
     if verdict is None:
         text = "An archive can be judged only when it is unpacked: pull it."
@@ -137,7 +143,9 @@ def _check(access: Access, **values: Any) -> Any:
 
 def _pull(access: Access, **values: Any) -> Any:
     require_administrator(access)
-    return _answered(lambda: pulls.pull(pulls.Pull(**values)))
+    from vinery_serving.models import pulls
+
+    return _answered(lambda: pulls.pull(job_requests.Pull(**values)))
 
 
 def _convert(access: Access, **values: Any) -> Any:
@@ -150,7 +158,7 @@ ACTIONS: Final = (
         "search",
         _search,
         "Search a hub for models by words. The most downloaded come first.",
-        serializer=serializer_of(pulls.Search),
+        serializer=serializer_of(job_requests.Search),
         answer=FoundListSerializer,
         is_of_list=True,
     ),
@@ -159,7 +167,7 @@ ACTIONS: Final = (
         _check,
         "Report whether a model of a hub will load here, before its weights are fetched. The exit "
         "status of the command is 1 if it will not.",
-        serializer=serializer_of(pulls.Check),
+        serializer=serializer_of(job_requests.Check),
         answer=LoadVerdictSerializer,
         is_of_list=True,
     ),
@@ -170,7 +178,7 @@ ACTIONS: Final = (
         "interrupted goes on where it was. HF_ENDPOINT names another hub, and HF_TOKEN is for "
         "private and gated models. The answer of the API is the job, which `/api/model-jobs/` "
         "shows, pauses, resumes and cancels.",
-        serializer=serializer_of(pulls.Pull),
+        serializer=serializer_of(job_requests.Pull),
         answer=ModelJobSerializer,
         status=201,
         is_of_list=True,

@@ -21,8 +21,9 @@ from django.utils import timezone
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
 from vinery_serving.models import devices
-from vinery_serving.models.convert.checkpoint import ConvertError, find_refusal, parse
+from vinery_serving.models.convert.checkpoint import ConvertError, Precision, find_refusal, parse
 from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS
 from vinery_serving.models.job_rows import (
     UNFINISHED,
     Asked,
@@ -33,7 +34,6 @@ from vinery_serving.models.job_rows import (
     encrypted,
 )
 from vinery_serving.models.models import ServedModel
-from vinery_serving.processes.apart import NoAnswer, run_apart
 
 # The states of models that can be measured.
 MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
@@ -81,6 +81,79 @@ def resume(job: ModelJob) -> ModelJob:
     return changes.switch(job, "resume", **values)
 
 
+# -- Pulls, see `pulls`, and questions to hubs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A model of a hub."""
+
+    repository: Annotated[
+        str,
+        "A repository of the hub, such as OpenVINO/Qwen3-8B-int4-ov; a name of the catalogue; a "
+        "URL of an archive (https://, s3://); or the absolute path of a folder, a GGUF file or an "
+        "archive, which is copied.",
+        {"max_length": 2048},
+    ]
+    sha256: Annotated[
+        str | None,
+        "Of the archive of a URL, if it is known: another archive is refused, and http:// is "
+        "allowed.",
+        {
+            "label": "SHA-256 of the archive",
+            "regex": r"^[0-9a-fA-F]{64}\Z",
+            "error_messages": {"invalid": "Write 64 hexadecimal digits, or leave it empty."},
+        },
+    ] = None
+    revision: Annotated[str | None, "A branch, tag or commit.", {"max_length": 200}] = None
+    include: Annotated[
+        list[str],
+        "Only files that match one of these, such as *.json; empty: what is needed.",
+        {"max_length": 50},
+    ] = field(default_factory=list)
+    device: Annotated[
+        str, "Where it should run, such as CPU, GPU or AUTO:GPU,CPU.", {"max_length": 64}
+    ] = "CPU"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Repository):
+    """A model of a hub, and how it would be used."""
+
+    context: Annotated[
+        int,
+        "Tokens of one conversation that there should be memory for.",
+        {"min_value": 1, "max_value": 1 << 24},
+    ] = CONTEXT_TOKENS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull(Repository):
+    """A model of a hub, and what becomes of it."""
+
+    name: Annotated[
+        str | None,
+        "The model that gets the files; empty: named after them. A new name adds a model.",
+        {"max_length": 128},
+    ] = None
+    options: Annotated[dict[str, Any], "Engine options of a new model."] = field(
+        default_factory=dict
+    )
+    precision: Annotated[
+        Precision | None,
+        "To which a checkpoint is converted after its pull; empty: that of the check.",
+    ] = None
+    is_loaded: Annotated[bool, "Whether a new model is loaded then."] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Words to search a hub for."""
+
+    text: Annotated[str, "Words of the name.", {"max_length": 200}]
+    only_openvino: Annotated[bool, "Only models that need no conversion."] = True
+
+
 # -- Conversions: a checkpoint becomes the folder of a model, which is added if it is new
 
 
@@ -111,6 +184,8 @@ def convert(asked: Conversion) -> ModelJob:
     Raises ValidationError for a checkpoint (`folder`) or options with which no conversion can
     begin, by their names.
     """
+    from vinery_serving.processes.apart import NoAnswer, run_apart  # only this starts processes
+
     folder = Path(asked.folder).expanduser().resolve()
     try:
         options = parse(asked.options)

@@ -56,6 +56,16 @@ def own_folder(stored: str) -> Path:
     return copy if not folder.exists() and copy.exists() else folder
 
 
+def shipped_models() -> tuple[str, ...]:
+    files = Path(settings.VINERY_MODELS_DIR).glob("*/config.json")
+    return tuple(sorted(each.parent.name for each in files))
+
+
+def shipped_folder(name: str) -> Path | None:
+    """Return the folder of a model that ships with Vinery; None for any other name."""
+    return Path(settings.VINERY_MODELS_DIR) / name if name in shipped_models() else None
+
+
 class FolderField(models.CharField):  # type: ignore[type-arg]
     def from_db_value(self, stored: str, *_: object) -> str:
         return stored and str(own_folder(stored))
@@ -283,7 +293,7 @@ class ServedModel(models.Model):
     @property
     def _findings(self) -> Findings:
         """What the files show. Without a graph there, the task stays."""
-        from vinery_serving.models.folder_options import Findings, find, shipped_folder
+        from vinery_serving.models.folder_options import Findings, find
 
         folder = str(shipped_folder(self.folder) or self.folder)
         options = self.options if isinstance(self.options, dict) else {}
@@ -333,8 +343,6 @@ class ServedModel(models.Model):
                 errors["folder"] = [ValidationError("This field is required.")]
             exclude.add("folder")
         if "folder" not in exclude:
-            from vinery_serving.models.folder_options import shipped_folder
-
             self.folder = str(shipped_folder(self.folder) or self.folder)
             self.task = str(self._findings.task or self.task)
         try:

@@ -9,16 +9,15 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from vinery_serving.models import devices, job_requests, registry
-from vinery_serving.models.convert.checkpoint import Precision
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub
@@ -27,6 +26,7 @@ from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, this_mach
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
 from vinery_serving.models.hub.repository import is_archive, wanted_files
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
+from vinery_serving.models.job_requests import Pull, Repository
 from vinery_serving.models.job_rows import JobKind, ModelJob
 from vinery_serving.models.models import ServedModel
 from vinery_serving.processes.apart import NoAnswer, run_apart
@@ -35,76 +35,6 @@ ResultT = TypeVar("ResultT")
 MAX_QUESTIONS: Final = 4
 _RUNNING: Final = threading.BoundedSemaphore(MAX_QUESTIONS)
 _CPU: Final = "CPU"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repository:
-    """A model of a hub."""
-
-    repository: Annotated[
-        str,
-        "A repository of the hub, such as OpenVINO/Qwen3-8B-int4-ov; a name of the catalogue; a "
-        "URL of an archive (https://, s3://); or the absolute path of a folder, a GGUF file or an "
-        "archive, which is copied.",
-        {"max_length": 2048},
-    ]
-    sha256: Annotated[
-        str | None,
-        "Of the archive of a URL, if it is known: another archive is refused, and http:// is "
-        "allowed.",
-        {
-            "label": "SHA-256 of the archive",
-            "regex": r"^[0-9a-fA-F]{64}\Z",
-            "error_messages": {"invalid": "Write 64 hexadecimal digits, or leave it empty."},
-        },
-    ] = None
-    revision: Annotated[str | None, "A branch, tag or commit.", {"max_length": 200}] = None
-    include: Annotated[
-        list[str],
-        "Only files that match one of these, such as *.json; empty: what is needed.",
-        {"max_length": 50},
-    ] = field(default_factory=list)
-    device: Annotated[
-        str, "Where it should run, such as CPU, GPU or AUTO:GPU,CPU.", {"max_length": 64}
-    ] = _CPU
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check(Repository):
-    """A model of a hub, and how it would be used."""
-
-    context: Annotated[
-        int,
-        "Tokens of one conversation that there should be memory for.",
-        {"min_value": 1, "max_value": 1 << 24},
-    ] = CONTEXT_TOKENS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pull(Repository):
-    """A model of a hub, and what becomes of it."""
-
-    name: Annotated[
-        str | None,
-        "The model that gets the files; empty: named after them. A new name adds a model.",
-        {"max_length": 128},
-    ] = None
-    options: Annotated[dict[str, Any], "Engine options of a new model."] = field(
-        default_factory=dict
-    )
-    precision: Annotated[
-        Precision | None,
-        "To which a checkpoint is converted after its pull; empty: that of the check.",
-    ] = None
-    is_loaded: Annotated[bool, "Whether a new model is loaded then."] = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """Words to search a hub for."""
-
-    text: Annotated[str, "Words of the name.", {"max_length": 200}]
-    only_openvino: Annotated[bool, "Only models that need no conversion."] = True
 
 
 @dataclass(frozen=True, slots=True)

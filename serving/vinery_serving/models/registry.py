@@ -12,7 +12,7 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import Served, visible_models
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.engine_status import EngineState, ShownState
-from vinery_serving.models.models import ModelAlias, ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel, shipped_folder
 
 REFERENCE_MODEL: Final = "tiny-chat"
 
@@ -27,8 +27,6 @@ def add_model(
     **more: Any,
 ) -> ServedModel:
     """Serve a folder or a shipped model, with `more` columns. Raises ValidationError."""
-    from vinery_serving.models.folder_options import shipped_folder
-
     shipped = None if folder.exists() else shipped_folder(str(folder))
     model = ServedModel(
         name=name,

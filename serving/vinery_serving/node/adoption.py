@@ -5,6 +5,8 @@ process, or a new process with the same id. A descriptor of the process (`pidfd`
 process alone. Only Linux has both; elsewhere engines end with their node.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import os
@@ -14,13 +16,10 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from vinery_serving.processes.child import RunningProcess
 from vinery_serving.transport.handshake import Handshake, Stranger, check_user, peer_of, socket_key
-from vinery_serving.transport.messages import Hello, Keep
 from vinery_serving.transport.sockets import (
     EngineAddress,
     FrameReader,
@@ -28,6 +27,10 @@ from vinery_serving.transport.sockets import (
     engine_sockets,
     pack,
 )
+
+# 2 MB of the supervisor, which imports messages only once there is an engine.
+if TYPE_CHECKING:
+    from vinery_serving.transport.messages import Hello
 
 _READ_BYTES: Final = 1 << 16
 
@@ -80,6 +83,10 @@ class AdoptedEngine(RunningProcess):
         super().close()
 
     async def _keep(self, handshake: Handshake) -> Hello | None:
+        import msgspec
+
+        from vinery_serving.transport.messages import Hello
+
         frames = FrameReader()
         try:
             while received := await self._loop.sock_recv(self._connection, _READ_BYTES):
@@ -154,6 +161,8 @@ def _answer(connection: socket.socket, handshake: Handshake, received: bytes) ->
     reply, rest = handshake.feed(received)
     connection.send(reply)
     if handshake.is_done:
+        from vinery_serving.transport.messages import Keep
+
         connection.send(pack(Keep()))
     return rest
 

@@ -24,10 +24,9 @@ from vinery_serving.models.hub.catalogue import CatalogueModel
 from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
-from vinery_serving.models.job_requests import Conversion
+from vinery_serving.models.job_requests import Conversion, Pull
 from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import Pull
 from vinery_serving.models.resource import MODELS
 from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm, known_devices
 

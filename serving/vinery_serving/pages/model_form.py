@@ -27,9 +27,8 @@ from vinery_serving.engine.options import (
 from vinery_serving.models import devices
 from vinery_serving.models.convert.checkpoint import ConvertOptions, Precision
 from vinery_serving.models.devices import Device
-from vinery_serving.models.folder_options import shipped_models
 from vinery_serving.models.job_requests import Conversion
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, shipped_models
 
 _PREFIX: Final = "option."
 _OTHERS: Final = "Others"

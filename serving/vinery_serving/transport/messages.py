@@ -18,8 +18,6 @@ PROTOCOL_VERSION = 16
 # on: fields are only appended, with defaults, and a new kind of message goes only to a peer whose
 # version has it. `tests/golden` has the frames of the first version.
 _FIRST_COMPATIBLE_VERSION = 16
-# A prompt of a million tokens is 4 MB; no valid message comes near this size.
-MAX_FRAME_BYTES = 64 * 1024 * 1024
 FINISH_STOP = "stop"
 FINISH_LENGTH = "length"
 

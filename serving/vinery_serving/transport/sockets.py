@@ -4,6 +4,8 @@ Paths follow from what both ends know, so gateway and node need not exchange the
 engine names the settings: an engine with changed settings loads beside the serving engine.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import re
@@ -11,12 +13,13 @@ import stat
 import struct
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
-from vinery_serving.transport.messages import MAX_FRAME_BYTES
+# 1 MB of the supervisor, which sends nothing before there is an engine.
+if TYPE_CHECKING:
+    import msgspec
 
 # Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
 _MAX_PATH_BYTES: Final = 103
@@ -24,8 +27,9 @@ _MAX_NAME_BYTES: Final = 40  # A model's id of 10 digits and a replica's number 
 _KEY_DIGITS: Final = 12
 ENGINE_KEY: Final = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 _ENGINE_NAME: Final = rf"engine-(\d+)-({ENGINE_KEY})-(\d+)\.sock"
+# A prompt of a million tokens is 4 MB; no valid message comes near this size.
+_MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
-_encoder: Final = msgspec.msgpack.Encoder()
 
 
 class EngineAddress(NamedTuple):
@@ -114,8 +118,15 @@ class InvalidFrame(Exception):
 
 def pack(message: msgspec.Struct) -> bytes:
     """Return one frame: four bytes big endian with its length, then one document."""
-    body = _encoder.encode(message)
+    body = _encoder().encode(message)
     return _LENGTH.pack(len(body)) + body
+
+
+@cache
+def _encoder() -> msgspec.msgpack.Encoder:
+    import msgspec
+
+    return msgspec.msgpack.Encoder()
 
 
 class FrameReader:
@@ -130,7 +141,7 @@ class FrameReader:
         buffer, start, frames = self._buffer, 0, []
         while len(buffer) - start >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > MAX_FRAME_BYTES:
+            if length > _MAX_FRAME_BYTES:
                 raise InvalidFrame(f"a frame of {length} bytes")
             end = start + _LENGTH.size + length
             if len(buffer) < end:

@@ -118,4 +118,4 @@ def test_a_hostile_checkpoint_or_repository_is_refused(
     with pytest.raises(ValidationError, match=r"Reading the files of |is larger than|no JSON"):
         job_requests.convert(Conversion(folder=str(tmp_path), name="m"))
     with pytest.raises(PullFailed, match=r"Reading the files of |is larger than|no JSON"):
-        pulls.look(pulls.Repository(repository=str(tmp_path)))
+        pulls.look(job_requests.Repository(repository=str(tmp_path)))

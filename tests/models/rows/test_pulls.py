@@ -25,11 +25,11 @@ from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
-from vinery_serving.models.job_requests import take_result
+from vinery_serving.models.job_requests import Pull, Repository, take_result
 from vinery_serving.models.job_resource import MODEL_JOBS
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, secret_of
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import Judged, Pull, Repository
+from vinery_serving.models.pulls import Judged
 from vinery_serving.models.resource import MODELS
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner

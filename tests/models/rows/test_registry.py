@@ -11,8 +11,7 @@ from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry
 from vinery_serving.models import registry
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus
-from vinery_serving.models.folder_options import shipped_folder
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, shipped_folder
 from vinery_serving.transport.sockets import settings_key
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from vinery_serving.core.picture_sizes import SIZED_TYPES
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
@@ -212,12 +211,16 @@ def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
     return replace(repository, files=files)
 
 
-VISION_TYPES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", *SIZED_TYPES)
-
 _ENCODERS: Final = ("BertModel", "MPNetForMaskedLM", "RobertaForMaskedLM", "XLMRobertaModel")
 # Files of the library sentence-transformers, whose models embed texts.
 _POOLING: Final = ("modules.json", "1_Pooling/config.json")
 _TEMPLATES: Final = ("chat_template.jinja", "chat_template.json")
+
+
+def vision_types() -> tuple[str, ...]:
+    from vinery_serving.core.picture_sizes import SIZED_TYPES  # 7 ms of each command over models
+
+    return ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", *SIZED_TYPES)
 
 
 def class_of(config: Mapping[str, Any]) -> str | None:
@@ -238,7 +241,7 @@ def task_of(repository: Repository) -> Task:
     if repository.pipeline_tag == "text-ranking" or name.endswith("ForSequenceClassification"):
         return Task.RERANK
     is_vision = "vision_config" in config or repository.has("openvino_text_embeddings_model.xml")
-    if is_vision or type_of(config) in VISION_TYPES:
+    if is_vision or type_of(config) in vision_types():
         return Task.VISION
     has_pooling = any(map(repository.has, _POOLING))
     is_tagged = repository.pipeline_tag in ("feature-extraction", "sentence-similarity")

@@ -10,7 +10,6 @@ from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.gguf import wrong_architecture
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, memory_need
 from vinery_serving.models.hub.repository import (
-    VISION_TYPES,
     Format,
     Repository,
     class_of,
@@ -18,6 +17,7 @@ from vinery_serving.models.hub.repository import (
     gguf_files,
     task_of,
     type_of,
+    vision_types,
     weights_of,
 )
 
@@ -134,9 +134,9 @@ def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> 
         known = repository.gguf_architecture  # mirrors do not list it: the conversion refuses
         if known and (reason := wrong_architecture(known)):
             yield reason
-    elif task is Task.VISION and type_of(repository.config) not in VISION_TYPES:
+    elif task is Task.VISION and type_of(repository.config) not in (types := vision_types()):
         yield (
-            f"Vinery serves vision models of the types {', '.join(VISION_TYPES)}, and this one is "
+            f"Vinery serves vision models of the types {', '.join(types)}, and this one is "
             f"{type_of(repository.config) or 'of no named type'}."
         )
     elif format_ is Format.CHECKPOINT and not repository.config:
