@@ -23,13 +23,24 @@ def hosts_of(wanted: Any, hosts: Any, *present: Assignment) -> list[str]:
     return [host for _, _, host in sorted(found)]
 
 
-def test_new_replicas_spread_and_running_ones_stay_where_they_are() -> None:
+def test_replicas_of_a_model_spread_and_others_stay_where_they_are() -> None:
     several = [Replica(1, number, "CPU") for number in range(3)]
     assert hosts_of(several, [A, B, C]) == ["a", "b", "c"]
     assert hosts_of([Replica(model, 0, "CPU") for model in range(4)], [A, B]) == ["a", "b"] * 2
 
     running = [Assignment(1, number, "a", is_ready=True) for number in range(3)]
-    assert hosts_of(several, [A, B], *running) == ["a", "a", "a"], "a new host moves nothing"
+    assert hosts_of(several, [A, B], *running) == ["a", "a", "b", "a"], "one goes to a new host"
+    moving = [*running, Assignment(1, 1, "b")]
+    assert hosts_of(several, [A, B], *moving) == ["a", "a", "b", "a"], "it serves until it is there"
+    moved = [running[0], Assignment(1, 1, "b", is_ready=True), running[2]]
+    assert hosts_of(several, [A, B], *moved) == ["a", "b", "a"]
+    assert hosts_of(several, [A, B, C], *moved) == ["a", "b", "a", "c"]
+    lacking = replace(B, lacks=frozenset({"/m"}))
+    stored = [replace(each, files=frozenset({"/m"})) for each in several]
+    assert hosts_of(stored, [A, lacking], *running) == ["a", "a", "a"], "nobody can fetch it yet"
+    others = [Replica(model, 0, "CPU") for model in range(2)]
+    both = [Assignment(model, 0, "a", is_ready=True) for model in range(2)]
+    assert hosts_of(others, [A, B], *both) == ["a", "a"], "a new host moves no sole replica"
     loading = [Assignment(1, 0, "b"), Assignment(1, 1, "b")]
     assert hosts_of(several, [A, B], *loading) == ["b", "b", "a"]
     assert hosts_of(several[:1], [A, B], *running) == ["a"], "the others are not wanted any more"

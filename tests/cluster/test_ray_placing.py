@@ -89,8 +89,18 @@ def test_replicas_of_a_model_spread_although_one_host_has_most_memory() -> None:
     more = place(ray, several(5), [A, B, C], reported(placed, is_ready=True))
     assert max(Counter(hosts_of(more)).values()) == 2
     full = FakeRay(a=1000, b=5, c=5)
-    assert hosts_of(place(full, several(2), [A, B, C], [])) == ["a", "a"], "room comes before"
+    beside = place(full, several(2), [A, B, C], [])
+    assert hosts_of(beside) == ["a", "a"], "room comes before"
     assert len(full.groups) == 2
+    assert place(full, several(2), [A, B, C], reported(beside, is_ready=True)) == beside
+    assert full.num_created == 3, "what has no other place is left alone"
+    late = FakeRay(a=1000)
+    sole = reported(place(late, several(2), [A], []), is_ready=True)
+    late.free["b"] = 100
+    assert hosts_of(place(late, several(2), [A, B], sole)) == ["a", "a", "b"]
+    moved = [sole[0], Assignment(1, 1, "b", is_ready=True)]
+    assert hosts_of(place(late, several(2), [A, B], [*sole[1:], *moved])) == ["a", "b"]
+    assert late.free == {"a": 990, "b": 90}
     fewer = place(ray, several(1), [A, B, C], reported(placed))
     assert len(ray.groups) == len(fewer.assignments) == 1
 

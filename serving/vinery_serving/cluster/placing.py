@@ -1,9 +1,10 @@
 """Decides which host runs which replica: pure, and without Django, so that any process may decide.
 
-A replica that runs stays, unless its host drains or is gone, or the labels of its model name other
-hosts. A host that drains keeps its replica until a new one serves elsewhere. A replica that sleeps
-for want of memory goes where there is room. New replicas are spread over the hosts, to those that
-have the files first. A sole host gets all, and reports itself what does not fit.
+A replica that runs stays, unless its host drains or is gone, the labels of its model name other
+hosts, or another replica of the model is there while a host without any has room. A host keeps a
+replica that leaves until the new one serves. A replica that sleeps for want of memory goes where
+there is room. New replicas are spread over the hosts, to those that have the files first. A sole
+host gets all, and reports itself what does not fit.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class Turn:
         self._used: Counter[tuple[str, str]] = Counter()  # bytes by host and device
         self._of_model: Counter[tuple[str, int]] = Counter()  # replicas by host and model
         self._of_host: Counter[str] = Counter()
+        # The numbers of the replicas that are at a host, or come to it, by host and model.
+        self._near: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
         self._found: set[tuple[int, int, str]] = set()
 
     def place(self, wanted: Collection[Replica], present: Iterable[Assignment]) -> Placing:
@@ -100,6 +103,7 @@ class Turn:
         for each in present:
             if each.host in self._hosts:
                 held[each.model, each.number].append(each)
+                self._near[each.host, each.model].add(each.number)
 
         def is_idle(replica: Replica) -> bool:
             return all(each.is_asleep for each in held[replica.model, replica.number])
@@ -140,7 +144,20 @@ class Turn:
             return False
         if host.is_draining or not replica.labels <= host.labels:
             return True
+        if held.is_ready and self._spreads(replica, host):
+            return True
         return held.is_asleep and self._is_better_elsewhere(replica, host)
+
+    def _spreads(self, replica: Replica, host: HostOffer) -> bool:
+        """Whether another replica of the model stays here, and a host without any has room."""
+        if not self._of_model[host.id, replica.model]:
+            return False
+        for each in self._usable(replica):
+            near = self._near[each.id, replica.model]
+            if near <= {replica.number} and self._has_room(replica, each):
+                near.add(replica.number)
+                return True
+        return False
 
     def _is_better_elsewhere(self, replica: Replica, host: HostOffer) -> bool:
         is_unfit = obstacle(replica, host) or not self._has_room(replica, host)

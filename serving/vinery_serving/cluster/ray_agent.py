@@ -7,9 +7,10 @@ gone for a minute, so the agent leaves Ray before.
 
 A placement group of Ray holds the memory of each replica, on the host where the replica runs. Ray
 chooses the host of a new replica: first among the hosts with the fewest replicas of its model, then
-among all that may run it. A replica that runs stays, as with the local placer, and its group
-follows it. Ray knows neither leases nor Vinery's labels: each group names the hosts on which it may
-lie. The name of a group says all that was asked for, so a new agent finds what the former one made.
+among all that may run it. Replicas that run stay or leave as with the local placer, and their
+groups follow them. Ray knows neither leases nor Vinery's labels: each group names the hosts on
+which it may lie. The name of a group says all that was asked for, so a new agent finds what the
+former one made.
 """
 
 from __future__ import annotations
@@ -295,6 +296,7 @@ def _suits(group: Group, replica: Replica, first: Iterable[str], hosts: Collecti
     """Whether the group lies where the replica may run, or waits for nothing but room."""
     if group.host is not None:
         is_as_large = group.name.split("/")[3:5] == list(map(str, bundle_of(replica)))
-        return is_as_large and group.host in hosts
+        had_choice = group.name == _name(replica, hosts)  # Ray has found no better one
+        return is_as_large and group.host in (hosts if had_choice else first)
     is_first = group.name == _name(replica, first) and not group.is_stuck
     return is_first or group.name == _name(replica, hosts)
