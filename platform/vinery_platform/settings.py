@@ -312,7 +312,7 @@ VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 
 # -- Models -------------------------------------------------------------------------------
 
-VINERY_HOST_NAME = env.host_name()
+VINERY_HOST_NAME = env.host_name("VINERY_HOST_NAME")
 VINERY_HOST_LABELS = env.labels("VINERY_HOST_LABELS")
 VINERY_MODEL_MEMORY = model_memory_from_env()  # bytes by device
 VINERY_MODEL_IDLE_S = env.integer("VINERY_MODEL_IDLE_S")

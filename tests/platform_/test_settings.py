@@ -131,9 +131,9 @@ def test_a_host_name_that_no_label_can_have_is_refused(
 ) -> None:
     monkeypatch.setenv("VINERY_HOST_NAME", name)
     with pytest.raises(SettingError, match=r"VINERY_HOST_NAME=.* cannot be used"):
-        env.host_name()
+        env.host_name("VINERY_HOST_NAME")
     monkeypatch.setenv("VINERY_HOST_NAME", "")
-    assert env.host_name() == socket.gethostname()
+    assert env.host_name("VINERY_HOST_NAME") == socket.gethostname()
 
 
 URL = "https://id.example/realms/main"

@@ -114,10 +114,11 @@ def words(name: str) -> list[str]:
     return [word.strip() for word in text(name).split(",") if word.strip()]
 
 
-def host_name() -> str:
-    """VINERY_HOST_NAME. Raises `SettingError` for one that is no value of the label `host`."""
-    if not re.fullmatch(HOST_LABEL, f"host={(found := text('VINERY_HOST_NAME', gethostname()))}"):
-        wrong = _label("VINERY_HOST_NAME", repr(found))
+def host_name(name: str) -> str:
+    """By default that of the machine. Raises `SettingError` for no value of the label `host`."""
+    found = text(name, gethostname())
+    if not re.fullmatch(HOST_LABEL, f"host={found}"):
+        wrong = _label(name, repr(found))
         raise SettingError(f"{wrong} cannot be used. Write it without space, comma and =.")
     return found
 
