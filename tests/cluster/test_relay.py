@@ -6,12 +6,15 @@ import resource
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.cluster.hosts import ENGINE, NODE_HOST, WEB_HOST, Host, running, web_key
 from tests.fakes.engine import FakeEngine, Gateway, Script
 from vinery_serving.cluster.authority import Role, host_fingerprint
+from vinery_serving.cluster.relay import Relay, note_hosts
 from vinery_serving.core.request import Sampling
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.handshake import Stranger
@@ -198,3 +201,21 @@ async def test_a_slow_reader_costs_the_relay_no_memory(host: Host) -> None:
             assert await flooded
         assert rss_of(host.pid) - before < 2**24
         link.close()
+
+
+def test_an_unknown_host_that_comes_again_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay = Relay(tmp_path, b"", cast("Any", None))
+    remote = cast("Any", SimpleNamespace(fingerprint="ab" * 32))
+    for num_logged in (1, 1):
+        with pytest.raises(Stranger):
+            relay._check(remote)
+        assert caplog.text.count("unknown host") == num_logged
+
+    note_hosts(tmp_path, [remote.fingerprint])
+    relay._check(remote)
+    note_hosts(tmp_path, [])
+    with pytest.raises(Stranger):
+        relay._check(remote)
+    assert caplog.text.count("unknown host") == 2

@@ -75,6 +75,7 @@ class Relay:
         self._certificates = certificates
         self._admit = admit
         self.remotes: set[_Remote] = set()
+        self._logged: set[str] = set()  # unknown hosts
         self._new = asyncio.Semaphore(_MAX_NEW)
         self._files = asyncio.Semaphore(_MAX_FILES)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -168,9 +169,13 @@ class Relay:
 
     def _check(self, remote: _Remote) -> None:
         """Raises `Stranger` or OSError."""
-        if remote.fingerprint not in noted_hosts(self._run_dir):
-            log.warning("an unknown host wanted an engine or files: %s", remote.fingerprint[:16])
+        host = remote.fingerprint
+        if host not in noted_hosts(self._run_dir):
+            if host not in self._logged:  # it comes again and again
+                self._logged.add(host)
+                log.warning("an unknown host wanted an engine or files: %s", host[:16])
             raise Stranger
+        self._logged.discard(host)
 
     async def _beat(self) -> None:
         while True:
