@@ -16,11 +16,13 @@ def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery
     assert TINY_CHAT in vinery("model", "list").stdout, "a prepared home serves it"
 
     wrong = vinery("model", "add", "tiny-vision", "--host-label", "moon")
-    added = vinery("model", "add", "tiny-vision", "--no-load", "--host-label", "host=moon")
+    several = ("--host-label", "host=moon", "--replicas", "2", "--replica-device", "CPU")
+    added = vinery("model", "add", "tiny-vision", "--no-load", *several)
 
     assert "such as host=moon or disk=fast" in wrong.stderr
-    shown = vinery("model", "show", "tiny-vision", "--json").stdout
-    assert json.loads(shown)["host_labels"] == ["host=moon"]
+    shown = json.loads(vinery("model", "show", "tiny-vision", "--json").stdout)
+    assert [shown[each] for each in ("host_labels", "num_replicas")] == [["host=moon"], 2]
+    assert shown["replica_devices"] == ["CPU"]
     assert added.stdout.startswith(f"Added tiny-vision from {REPOSITORY}/models/tiny-vision.")
     assert added.stdout.endswith("To load it: vinery model load tiny-vision\n")
     retried = vinery("model", "retry", "tiny-vision")

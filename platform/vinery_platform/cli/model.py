@@ -94,8 +94,9 @@ def _add_add(actions: shape.Commands) -> None:
     add_.add_argument("--name", help="the name that clients use (default: that of the folder)")
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
-    labels = replace(_OPTIONS["host_labels"], clear="")
-    resource.add_fields(add_, resource.fields_of(MODELS), {"host_labels": labels})
+    names = ("num_replicas", "replica_devices", "host_labels")
+    more = {name: replace(_OPTIONS[name], clear="") for name in names}
+    resource.add_fields(add_, resource.fields_of(MODELS), more)
     shape.add_switch(add_, "--no-load", "do not load it now")
 
 
