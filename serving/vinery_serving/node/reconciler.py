@@ -10,6 +10,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -130,13 +131,15 @@ class WantedModels:
         self._holder = ""
         self._copy = SealedTable[_Specs]("engines", _Specs)
         self._is_known = False
+        # One thread: `commit_state` compares what one connection has seen.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="models")
         self.has_read = asyncio.Event()  # once this node is the one of its host
         self.leads = asyncio.Event()  # once it is the first one of its database
 
     async def read(self) -> dict[ModelSpec, LiveSettings] | None:
         """Returns None if nothing has changed, or is known."""
         try:
-            specs = await asyncio.to_thread(self._read)
+            specs = await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
         except DatabaseError as error:
             log.warning("database unavailable, engines left unchanged error=%s", error)
             specs = None if self._is_known else await asyncio.to_thread(self._of_last_node)

@@ -22,7 +22,6 @@ from subprocess import DEVNULL, Popen
 from typing import Final
 
 from vinery_serving.processes.heartbeat import (
-    INTERVAL_S,
     Hang,
     HangWatch,
     LinuxProcess,
@@ -130,7 +129,7 @@ class RunningProcess(ABC):
     async def _watch(self, watch: HangWatch, page: Page) -> None:
         hang = None
         while hang is None:
-            await asyncio.sleep(until_next(INTERVAL_S))
+            await asyncio.sleep(until_next(watch.pause_s))
             if self.has_ended:
                 return
             try:

@@ -159,7 +159,7 @@ def _new_file() -> int:
 # runs as planned, and while no thread of the watched process waits for a processor. A process in an
 # endless loop on a busy machine is noticed later, by as much as it waits.
 
-# How often to look at a process.
+# How often to look at a process. While it is well, every second look is left out.
 INTERVAL_S: Final = 0.5
 # A look that comes so much later: this process itself, or the whole machine, stood still.
 _LATE_S: Final = 0.75
@@ -203,7 +203,7 @@ class LinuxProcess:
 
 
 class HangWatch:
-    """Call `look` every `INTERVAL_S`, or more often."""
+    """Call `look` every `pause_s`, or more often."""
 
     def __init__(
         self, page: Page, process: LinuxProcess, clock: Callable[[], float] = time.monotonic
@@ -212,6 +212,7 @@ class HangWatch:
         self._process = process
         self._clock = clock
         self._looked_at = clock()
+        self.pause_s = INTERVAL_S  # until the next look
         self._deadline_s = 0.0  # at the last look
         self._overdue_s = 0.0  # counted time since the promise was broken
         self._stopped_s = 0.0
@@ -220,17 +221,21 @@ class HangWatch:
     def look(self) -> Hang | None:
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
-        counted_s = 0.0 if passed_s > INTERVAL_S + _LATE_S else passed_s
+        is_late = passed_s > self.pause_s + _LATE_S
+        counted_s = 0.0 if is_late else min(passed_s, INTERVAL_S)
+        self.pause_s = INTERVAL_S
         deadline_s = self._page.deadline_s
         if deadline_s != self._deadline_s:  # a sign of life has come since the last look
             self._deadline_s = deadline_s
             self._overdue_s, self._stopped_s, self._waited_s = 0.0, 0.0, {}
             if now <= deadline_s:  # no need to ask the system, which costs more
+                self.pause_s = 2 * INTERVAL_S
                 return None
         letter = self._process.letter()
         self._stopped_s = self._stopped_s + counted_s if letter == _STOPPED else 0.0
         if now <= deadline_s or letter == _TRACED:
             self._overdue_s, self._waited_s = 0.0, {}
+            self.pause_s = INTERVAL_S if self._stopped_s else 2 * INTERVAL_S
         else:
             before, self._waited_s = self._waited_s, self._process.waited_s()
             both = before.keys() & self._waited_s.keys()
