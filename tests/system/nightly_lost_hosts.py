@@ -221,8 +221,8 @@ def test_a_host_comes_back_after_its_lease_has_ended(tmp_path: Path) -> None:
                 go_on(processes)
 
         check_goes_on(mars, lose, "b", moves=False)
-        become(moon, moon=("active", elsewhere), mars=("active", ""))
-        until(lambda: not mars.engines(), timeout_s=WITHIN_S)
+        become(moon, moon=("active", f"b (ready), {READY}"), mars=("active", READY))
+        until(lambda: len(mars.engines()) == 1, timeout_s=WITHIN_S)
 
 
 def stop(processes: Sequence[psutil.Process]) -> None:
