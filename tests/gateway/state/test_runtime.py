@@ -221,6 +221,18 @@ async def test_a_failed_refresh_is_logged_and_repeated(error, caplog):
     assert "snapshot not refreshed" in caplog.text
 
 
+async def test_usage_is_stored_before_limits_are_read_again(
+    replaced: Replaced, limits: Limits, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = replaced(lambda: 1)
+    monkeypatch.setattr(runtime.ledger, "flush", lambda: calls.append("store usage"))
+    limits.is_update_due = True
+    limits.may_answer.set()
+    await runtime._refresh_keys()
+    await runtime._refresh_limits()
+    assert calls[calls.index("store usage") :][:2] == ["store usage", "read limits"]
+
+
 async def test_a_signalled_commit_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_module, "_ASK_INTERVAL_S", 600.0)
     monkeypatch.setattr(runtime_module, "_REFRESH_INTERVAL_S", 0.0)

@@ -27,7 +27,7 @@ from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.recovery import settle_dead_leases
-from vinery_accounts.limits.service import LimitService, UnavailablePolicy
+from vinery_accounts.limits.service import LimitService, LimitsUpdate, UnavailablePolicy
 from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
@@ -317,13 +317,19 @@ class Runtime:
         await self._are_limits_due.wait()
         num_changes, num_read = self._num_changes, self.keys.num_read
         read_at_s = self._keys_read_at_s
-        await self.limits.follow(await self._in_database_thread(self.limits.read_update, "limits"))
+        await self.limits.follow(await self._in_database_thread(self._read_limits, "limits"))
         if self.keys.has_pending:
             await self._in_thread("snapshots", partial(self.keys.admit, num_read))
         self.accounts_read_at_s = read_at_s
         if num_changes == self._num_changes:
             self._are_limits_due.clear()
         await self._keep_copies()
+
+    def _read_limits(self) -> LimitsUpdate:
+        # Requests that were not counted, because Redis was away, are in the baselines.
+        if self.limits.is_update_due:
+            self.ledger.flush()
+        return self.limits.read_update()
 
     def _recover_usage(self) -> None:
         try:
