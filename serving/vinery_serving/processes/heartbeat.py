@@ -165,7 +165,7 @@ INTERVAL_S: Final = 0.5
 _LATE_S: Final = 0.75
 # How long a promise must have been broken, and how long a process must have been stopped.
 CONFIRM_S: Final = 1.0
-_STOPPED_S: Final = 3.0
+_STOPPED_S: Final = 2.5
 
 _STOPPED: Final = "T"
 _TRACED: Final = "t"
