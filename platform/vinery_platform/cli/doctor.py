@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_platform.cli.shape import add_json, json_of, load_django, print_line
+from vinery_platform.cli.shape import add_json, json_of, leave_pool, load_django, print_line
 from vinery_platform.config import config_file, env, secret_files, setting_table
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home, RunningServer
@@ -266,8 +266,7 @@ def database() -> Iterator[Finding]:
     if connection.vendor == "sqlite" and not Path(name).is_file():
         yield ok("database", "There is none yet: `vinery up` makes it.")
         return
-    # A pool tries again for seconds, and hides the reason.
-    connection.settings_dict["OPTIONS"].pop("pool", None)
+    leave_pool()
     try:
         with connection.cursor() as cursor:
             yield from _server_of(cursor, connection.vendor)

@@ -283,7 +283,8 @@ def run_relay(_: argparse.Namespace) -> int:
     certificates = Certificates(authorities, own, Role.NODE)
     secret = secret_files.socket_secret(home)
     relay = Relay(home.run, secret, certificates, partial(_admit, authorities, asyncio.Lock()))
-    listener = listen(address, *("VINERY_HOST_ADDRESS",) * 2)
+    setting = "VINERY_HOST_ADDRESS"
+    listener = listen(address, of_host=setting, of_port=setting)
 
     async def serve() -> None:
         heartbeats.begin_in_loop()

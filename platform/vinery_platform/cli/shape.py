@@ -83,15 +83,21 @@ def require_home() -> None:
     """Raises `SettingError` for a home that was not prepared, and creates nothing. Django is
     loaded."""
     from django.conf import settings
-    from django.db import connection
 
     secret_files.require(settings.HOME)
-    if connection.connection is None:  # a pool tries again for seconds, and hides the reason
-        connection.settings_dict["OPTIONS"].pop("pool", None)
+    leave_pool()
     database = settings.DATABASES["default"]
     is_file = database["ENGINE"].endswith("sqlite3")
     if is_file and not Path(database["NAME"]).is_file():  # opening would create the file
         raise settings.HOME.missing()
+
+
+def leave_pool() -> None:
+    """Connect without a pool, which tries again for seconds, and hides the reason of a failure."""
+    from django.db import connection
+
+    if connection.connection is None:
+        connection.settings_dict["OPTIONS"].pop("pool", None)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Commands:

@@ -157,9 +157,6 @@ def is_head(folder: Path) -> bool:
     return b"eagle3" in notes + (read_text(folder / "config.json") or "").lower().encode()
 
 
-# -- Models that ship with Vinery: a name stands for the folder, in a clone and in a wheel
-
-
 _FAST_TOKENIZER: Final = "tokenizer.json"
 
 

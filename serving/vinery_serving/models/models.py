@@ -56,6 +56,9 @@ def own_folder(stored: str) -> Path:
     return copy if not folder.exists() and copy.exists() else folder
 
 
+# A name of a model that ships with Vinery stands for its folder, in a clone and in a wheel.
+
+
 def shipped_models() -> tuple[str, ...]:
     files = Path(settings.VINERY_MODELS_DIR).glob("*/config.json")
     return tuple(sorted(each.parent.name for each in files))
