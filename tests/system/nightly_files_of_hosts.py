@@ -41,10 +41,10 @@ def fetches(host: Installed) -> dict[str, dict[str, Any]]:
 
 
 def begun_in(models: Path) -> Path | None:
-    """A large file of which some has come. Smaller ones may get their names meanwhile."""
+    """The file of the largest model, of which more has come than the other model has."""
     with suppress(FileNotFoundError):
         files = (models / ".partial" / "fetched").rglob("unfinished/*")
-        return next((each for each in files if each.stat().st_size > 1 << 23), None)
+        return next((each for each in files if each.stat().st_size > LARGE_BYTES["changed"]), None)
     return None
 
 

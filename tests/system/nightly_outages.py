@@ -145,7 +145,8 @@ def test_nothing_that_was_answered_on_a_full_disk_is_lost(tmp_path: Path) -> Non
             until(lambda: is_ready(platform))
             assert answers()
         assert num_answers > 40
-        assert num_recorded(platform) == num_answers
+        # A web process that starts on a full disk leaves what a dead one has answered to a job.
+        until(lambda: num_recorded(platform) == num_answers, timeout_s=120)
 
 
 @pytest.mark.parametrize("policy", ["allow", "refuse"])
