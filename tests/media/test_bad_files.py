@@ -38,7 +38,7 @@ NAMED = _KNOWN["named"]  # what the refusal of a file names
 # machine reaches the limit earlier.
 ENDED = frozenset(
     {
-        *("png-a-million-chunks", "jpeg-fill-bytes", "jpeg-20000-scans"),
+        *("png-a-million-chunks", "jpeg-fill-bytes", "jpeg-2000-scans"),
         *("gif-700000-frames", "mp4-a-million-boxes", "webm-2-million-frames"),
         *("pdf-forms-in-forms", "pdf-many-operators", "pdf-stream-bomb"),
     }
@@ -122,7 +122,7 @@ def _fault(name: str, outcome: Outcome) -> str | None:
 
 async def test_bad_files_of_all_formats_are_refused_by_their_part() -> None:
     outcomes = await _outcomes(bad_files())
-    assert len(outcomes) >= 150
+    assert len(outcomes) >= 120
     assert len({each.file for each in outcomes.values()}) > len(outcomes) - 3
     assert outcomes.keys() >= WHOLE | PLAIN.keys()
     assert max(each.file[1] for each in outcomes.values()) < 20 * 2**20, "too large to be decoded"
