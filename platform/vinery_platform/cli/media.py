@@ -16,7 +16,7 @@ from vinery_serving.media.tables.resource import (
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
-from vinery_serving.media.tables.tester import test
+from vinery_serving.media.tables.tester import MediaVerdictSerializer, test
 from vinery_serving.media.tables.values import host_pattern, overlaps
 from vinery_serving.models.ovms.sources import flags_of
 
@@ -179,7 +179,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     organization, project = (row and row.pk for row in scope.values())
     verdict = test(arguments.what, organization, project)
     if arguments.json:
-        print(shape.json_of(verdict.body))
+        print(shape.json_of(MediaVerdictSerializer(verdict).data))
     else:
         results = {True: "ok", False: "refused", None: ""}
         rows = [
