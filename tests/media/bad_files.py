@@ -193,17 +193,14 @@ def _mutated(data: bytes, random: Random) -> bytes:
 
 def bad_files() -> Iterator[BadFile]:
     """Yields one file after the other: some take a part of a second to make."""
-    for make in (_truncated, _bad_pictures, _bad_videos, _bad_documents, _wrong_types):
+    of_kinds = (_bad_pictures, _bad_videos, _bad_documents, _many_parts)
+    for make in (_truncated, *of_kinds, _wrong_types):
         yield from (BadFile(*each) for each in make())
 
 
-def files_of_many_parts() -> Iterator[BadFile]:
+def _many_parts() -> Made:
     """Files of so many parts that a decoder only reads structure for seconds. Each is below the
     limit of bytes, and most are valid."""
-    yield from (BadFile(*each) for each in _many_parts())
-
-
-def _many_parts() -> Made:
     yield "apng-20000-frames", VIDEO, _apng(20_000)
     exif = b"\xff\xe1\x07\x6cExif\0\0".ljust(1902, b"\0")
     yield "jpeg-9000-exif-segments", IMAGE, jpeg_with(exif * 9_000)

@@ -7,7 +7,7 @@ are recorded: where a rule allows the host, the address check alone stands betwe
 
 import pytest
 
-from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES, plain
+from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, NAMES
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import redirect
 from vinery_accounts.outbound.urls import UrlRefused, read_url
@@ -68,14 +68,3 @@ async def test_a_name_that_changes_its_answer_reaches_only_what_was_checked() ->
                 await fetch(network, f"http://a.example:{server.port}/", policy)
         assert caught.value.denial.reason is rules.DenialReason.ADDRESS
         assert network.connected == ["127.0.0.1"]
-
-
-async def test_no_name_with_a_forbidden_address_beside_a_public_one_is_reached() -> None:
-    hosts = [host.strip("[]").rstrip(".") for ip in FORBIDDEN_IPV4 for host in plain(ip)]
-    url = "https://a.example/"
-    for address in (*hosts, *FORBIDDEN_IPV6, "fe80::1%eth0"):
-        network = RecordedNetwork(names={"a.example": [["8.8.8.8", address]]})
-        with pytest.raises(rules.MediaDenied) as caught:
-            await fetch(network, url, policy_that_allows(url))
-        assert caught.value.denial.reason is rules.DenialReason.ADDRESS
-        assert network.connected == []

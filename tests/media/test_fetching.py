@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import until_in_loop
 from tests.fakes.clock import FakeClock
 from tests.outbound.recording import RecordedNetwork
 from tests.outbound.servers import Server, answer, redirect, serving
@@ -95,12 +96,6 @@ class Web:
         assert caught.value.param == "messages[0].content[1]"
         assert caught.value.status == 400
         return caught.value.denial
-
-    async def failed(self, url: str = "", policy: MediaPolicy | None = None) -> str:
-        with pytest.raises(MediaNotFetched) as caught:
-            await self.fetch(url, policy)
-        assert caught.value.param == "messages[0].content[1]"
-        return caught.value.message
 
 
 @pytest.fixture
@@ -243,7 +238,8 @@ async def test_the_number_of_redirects_is_limited_also_without_a_target(web: Web
 )
 async def test_only_the_status_200_has_a_file(web: Web, status: str) -> None:
     web.server.answer = answer(b"", status=status)
-    assert f"answered {status[:3]}" in await web.failed()
+    with pytest.raises(MediaNotFetched, match=f"answered {status[:3]}"):
+        await web.fetch()
 
 
 @table(
@@ -273,9 +269,7 @@ async def test_the_declared_type_must_be_allowed(
         assert denial.detail == ("invalid" if declared == "image/<script>" else declared or "")
 
 
-async def test_a_file_that_is_compressed_or_larger_than_a_rule_allows_is_refused(web: Web) -> None:
-    web.server.answer = answer(headers=("content-type: image/png", "content-encoding: gzip"))
-    assert "compressed" in await web.failed()
+async def test_a_file_that_is_larger_than_a_rule_allows_is_refused(web: Web) -> None:
     web.server.answer = answer(b"x" * 11)
     denial = await web.denied(policy=policy_of(web.rule(max_bytes=10)))
     assert (denial.reason, denial.detail) == (DenialReason.MAX_BYTES, "10")
@@ -343,21 +337,16 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
         self.num_waiting = 0
-        self.most_waiting = 0
-        self._arrived = asyncio.Condition()
 
     async def __call__(self, writer: asyncio.StreamWriter) -> None:
-        async with self._arrived:
-            self.num_waiting += 1
-            self._arrived.notify_all()
-        self.most_waiting = max(self.most_waiting, self.num_waiting)
+        self.num_waiting += 1
+        assert self.num_waiting <= 3
         await self.is_open.wait()
         self.num_waiting -= 1
         writer.write(answer())
 
     async def wait_for(self, num: int) -> None:
-        async with asyncio.timeout(30), self._arrived:
-            await self._arrived.wait_for(lambda: self.num_waiting >= num)
+        await until_in_loop(lambda: self.num_waiting >= num)
 
 
 async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_turns(web: Web) -> None:
@@ -375,7 +364,6 @@ async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_turns(web
     await gate.wait_for(3)
     gate.is_open.set()
     assert len(await asyncio.gather(*tasks)) == 7
-    assert gate.most_waiting == 3
 
 
 async def test_an_error_ends_the_other_fetches_of_its_request(web: Web) -> None:
