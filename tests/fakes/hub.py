@@ -33,7 +33,6 @@ class Fault:
     retry_after_s: int | None = None
     cut_after: int | None = None  # bytes of the body, before the connection is cut
     stall_after: int | None = None  # bytes, before no more are sent
-    held_by: threading.Event | None = None  # the second half of the body waits for it
     body: bytes | None = None  # another content
     ignores_range: bool = False
 
@@ -42,7 +41,6 @@ class Fault:
 class Request:
     """A request that the hub got."""
 
-    method: str
     path: str
     headers: Mapping[str, str]
     is_storage: bool  # whether it went to the host of large files
@@ -135,11 +133,7 @@ class FakeHub:
 
     def fetches(self, file: str) -> list[Request]:
         """Return the requests of a file's bytes."""
-        return [
-            each
-            for each in self.requests
-            if each.method == "GET" and each.file == file and "/api/" not in each.path
-        ]
+        return [each for each in self.requests if each.file == file and "/api/" not in each.path]
 
 
 class _Server(ThreadingHTTPServer):
@@ -156,13 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Write nothing to standard error."""
 
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self._answer()
-
-    def _answer(self) -> None:
+    def do_GET(self) -> None:
         is_storage = self.headers.get("host", "").startswith("localhost")
-        asked = Request(self.command, self.path, _lower(self.headers), is_storage)
+        asked = Request(self.path, _lower(self.headers), is_storage)
         self.server.hub.requests.append(asked)
         path = unquote(urlsplit(self.path).path)
         if is_storage:
@@ -170,13 +160,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/models":
             self._send_found(parse_qs(urlsplit(self.path).query))
         elif found := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
-            self._send_info(found[1], found[2])
+            self._send_info(found[1], found[2] or "main")
         elif found := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
             self._resolve(found[1], found[2], found[3])
         else:
-            self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
-
-    do_HEAD = do_GET = _answer  # noqa: N815
+            self._refuse("RepoNotFound", 404)
 
     def _send_found(self, asked: Mapping[str, list[str]]) -> None:
         """Answer a search, in the order in which the repositories were added."""
@@ -190,68 +178,53 @@ class _Handler(BaseHTTPRequestHandler):
             for name, stored in self.server.hub.repositories.items()
             if text in name.lower() and tags <= set(stored.info.get("tags", []))
         ]
-        body = json.dumps(found[: int(asked["limit"][0])]).encode()
-        self._send(200, body, {"Content-Type": "application/json"})
+        self._send_json(found[: int(asked["limit"][0])])
 
-    def _stored(self, name: str) -> Stored | None:
-        """Return a repository that this token may read; None after an answer that refuses."""
+    def _stored(self, name: str, *, is_read: bool = False) -> Stored | None:
+        """Return a repository that this token may list or read; None after an answer that
+        refuses."""
         stored = self.server.hub.repositories.get(name)
         has_token = self.headers.get("authorization") == f"Bearer {self.server.hub.token}"
         if stored is None or (stored.gate == "private" and not has_token):
-            self._send(401, b"{}", {"X-Error-Code": "RepoNotFound"})
+            self._refuse("RepoNotFound", 401)
+            return None
+        if is_read and stored.gate and not has_token:
+            self._refuse("GatedRepo", 401)
             return None
         return stored
 
-    def _may_read(self, stored: Stored) -> bool:
-        if stored.gate and self.headers.get("authorization") != f"Bearer {self.server.hub.token}":
-            self._send(401, b"{}", {"X-Error-Code": "GatedRepo"})
-            return False
-        return True
+    def _refuse(self, code: str, status: int) -> None:
+        self._send(status, b"{}", {"X-Error-Code": code})
 
-    def _send_info(self, name: str, revision: str | None) -> None:
+    def _send_info(self, name: str, revision: str) -> None:
         fault = self.server.hub.next_fault("api")
         if fault.status:
             self._send_fault(fault)
-            return
-        tree = re.fullmatch(r"(.+?)/tree/([^/]+)", name)
-        stored = self._stored(tree[1] if tree else name)
-        if stored is None:
-            return
-        revision = tree[2] if tree else revision or "main"
-        commit = stored.branches.get(revision, revision)
-        files = stored.commits.get(commit)
-        if files is None:
-            self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-        elif tree:
-            entries = [_entry(path, content) for path, content in sorted(files.items())]
-            self._send(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
-        else:
-            with_sizes = "blobs" in parse_qs(urlsplit(self.path).query)
+        elif (stored := self._stored(name)) is not None:
+            commit = stored.branches.get(revision, revision)
+            if commit not in stored.commits:
+                self._refuse("RevisionNotFound", 404)
+                return
             siblings = [
-                {**_sibling(path, content, with_sizes), **stored.listed.get(path, {})}
-                for path, content in sorted(files.items())
+                {**_sibling(path, content), **stored.listed.get(path, {})}
+                for path, content in sorted(stored.commits[commit].items())
             ]
-            info = {"id": name, "sha": commit, "siblings": siblings, **stored.info}
-            self._send(200, json.dumps(info).encode(), {"Content-Type": "application/json"})
+            self._send_json({"id": name, "sha": commit, "siblings": siblings, **stored.info})
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
-        stored = self._stored(name)
-        if stored is None or not self._may_read(stored):
+        stored = self._stored(name, is_read=True)
+        if stored is None:
             return
         commit = stored.branches.get(revision, revision)
         content = stored.commits.get(commit, {}).get(path)
         if content is None:
             code = "EntryNotFound" if commit in stored.commits else "RevisionNotFound"
-            self._send(404, b"", {"X-Error-Code": code})
-            return
-        own = {"X-Repo-Commit": commit, "ETag": f'"{_git_sha1(content)}"'}
-        if len(content) < LARGE_BYTES:
-            self._send_content(path, content, own)
-            return
-        digest = hashlib.sha256(content).hexdigest()
-        linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{digest}"'}
-        target = f"{self.server.hub.storage}/{name}/{commit}/{path}?signature=of-the-hub"
-        self._send(302, b"", {**own, **linked, "Location": target})
+            self._refuse(code, 404)
+        elif len(content) < LARGE_BYTES:
+            self._send_content(path, content, {"ETag": f'"{_git_sha1(content)}"'})
+        else:
+            target = f"{self.server.hub.storage}/{name}/{commit}/{path}?signature=of-the-hub"
+            self._send(302, b"", {"Location": target})
 
     def _send_large(self, path: str) -> None:
         """Answer as the storage does, which takes no token of the hub."""
@@ -264,8 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_content(found[3], content, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"'})
 
     def _send_content(self, path: str, content: bytes, headers: Mapping[str, str]) -> None:
-        is_get = self.command == "GET"
-        fault = self.server.hub.next_fault(path) if is_get else Fault()
+        fault = self.server.hub.next_fault(path)
         if fault.status:
             self._send_fault(fault)
             return
@@ -273,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_other = self.headers.get("if-range", headers["ETag"]) != headers["ETag"]
         start = 0
         if not (fault.ignores_range or is_other):
-            start = Request("", "", _lower(self.headers), False).first_byte
+            start = Request("", _lower(self.headers), False).first_byte
         if start and start >= len(content):
             self._send(416, b"", {"Content-Range": f"bytes */{len(content)}"})
             return
@@ -288,6 +260,9 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Retry-After"] = str(fault.retry_after_s)
         self._send(fault.status, b"{}", headers)
 
+    def _send_json(self, answer: object) -> None:
+        self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+
     def _send(
         self, status: int, body: bytes, headers: Mapping[str, str], fault: Fault = Fault()
     ) -> None:
@@ -296,13 +271,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command == "HEAD":
-            return
-        if fault.held_by is not None:
-            self.wfile.write(body[: len(body) // 2])
-            self.wfile.flush()
-            fault.held_by.wait()
-            body = body[len(body) // 2 :]
         ends = [each for each in (fault.cut_after, fault.stall_after) if each is not None]
         self.wfile.write(body[: min(ends)] if ends else body)
         self.wfile.flush()
@@ -321,21 +289,10 @@ def _git_sha1(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-def _lfs(content: bytes) -> dict[str, Any]:
-    digest = hashlib.sha256(content).hexdigest()
-    return {"sha256": digest, "size": len(content), "pointerSize": 134}
-
-
-def _sibling(path: str, content: bytes, with_sizes: bool) -> dict[str, Any]:
-    if not with_sizes:
-        return {"rfilename": path}
-    entry = {"rfilename": path, "size": len(content), "blobId": _git_sha1(content)}
-    return entry | ({"lfs": _lfs(content)} if len(content) >= LARGE_BYTES else {})
-
-
-def _entry(path: str, content: bytes) -> dict[str, Any]:
-    entry = {"type": "file", "path": path, "size": len(content), "oid": _git_sha1(content)}
-    if len(content) >= LARGE_BYTES:
-        lfs = _lfs(content)
-        entry["lfs"] = {"oid": lfs["sha256"], "size": lfs["size"], "pointerSize": 134}
+def _sibling(path: str, content: bytes) -> dict[str, Any]:
+    size = len(content)
+    entry: dict[str, Any] = {"rfilename": path, "size": size, "blobId": _git_sha1(content)}
+    if size >= LARGE_BYTES:
+        digest = hashlib.sha256(content).hexdigest()
+        entry["lfs"] = {"sha256": digest, "size": size, "pointerSize": 134}
     return entry

@@ -122,22 +122,10 @@ def test_all_frames_of_an_animation_are_a_clip(file_type: str, options: dict[str
     )
 
 
-def test_frames_of_a_gif_show_the_rest_of_the_frame_before_and_a_picture_is_one_frame() -> None:
-    whole, part = (
-        drawing.quadrants(),
-        drawing.quadrants(colours=(drawing.RED, drawing.GREEN, drawing.BLUE, drawing.WHITE)),
-    )
-    data = drawing.saved(
-        whole, "GIF", save_all=True, append_images=[part, whole], disposal=1, duration=5
-    )
-
-    clip = decoded(data)
-    assert clip.frames_per_s == pytest.approx(10), "browsers show 5 ms for 100 ms"
-    drawing.assert_shows(
-        drawing.frames_of(clip)[1], (drawing.RED, drawing.GREEN, drawing.BLUE, drawing.WHITE)
-    )
-    drawing.assert_shows(drawing.frames_of(clip)[2])
-
+def test_a_gif_is_as_fast_as_in_browsers_and_a_picture_is_one_frame() -> None:
+    frames = [drawing.quadrants(), drawing.quadrants().rotate(180), drawing.quadrants()]
+    data = drawing.saved(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=5)
+    assert decoded(data).frames_per_s == pytest.approx(10), "browsers show 5 ms for 100 ms"
     clip = decoded(drawing.saved(drawing.quadrants(), "PNG"))
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
 

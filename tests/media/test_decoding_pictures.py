@@ -44,23 +44,6 @@ _TRANSPOSITIONS = [
     Image.Transpose.ROTATE_270,
 ]
 
-sides = st.integers(1, 70)
-colours = st.tuples(*[st.integers(0, 255)] * 3)
-four_colours = st.tuples(colours, colours, colours, colours)
-
-
-@table("file_type", LOSSLESS)
-@given(width=sides, height=sides, shown=four_colours)
-def test_a_lossless_format_keeps_every_pixel(
-    file_type: str, width: int, height: int, shown: tuple[Any, ...]
-) -> None:
-    drawn = quadrants(width, height, shown)
-
-    picture = decoded(saved(drawn, file_type, **LOSSLESS[file_type]))
-
-    assert (picture.width, picture.height) == (width, height)
-    assert picture.pixels == drawn.tobytes()
-
 
 @table("file_type", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @table("orientation", range(1, 9))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import until_in_loop
 from tests.fakes.clock import FakeClock
 from tests.outbound.recording import RecordedNetwork
 from tests.outbound.servers import Server, answer, redirect, serving
@@ -95,12 +96,6 @@ class Web:
         assert caught.value.param == "messages[0].content[1]"
         assert caught.value.status == 400
         return caught.value.denial
-
-    async def failed(self, url: str = "", policy: MediaPolicy | None = None) -> str:
-        with pytest.raises(MediaNotFetched) as caught:
-            await self.fetch(url, policy)
-        assert caught.value.param == "messages[0].content[1]"
-        return caught.value.message
 
 
 @pytest.fixture
@@ -243,7 +238,8 @@ async def test_the_number_of_redirects_is_limited_also_without_a_target(web: Web
 )
 async def test_only_the_status_200_has_a_file(web: Web, status: str) -> None:
     web.server.answer = answer(b"", status=status)
-    assert f"answered {status[:3]}" in await web.failed()
+    with pytest.raises(MediaNotFetched, match=f"answered {status[:3]}"):
+        await web.fetch()
 
 
 @table(
@@ -273,9 +269,7 @@ async def test_the_declared_type_must_be_allowed(
         assert denial.detail == ("invalid" if declared == "image/<script>" else declared or "")
 
 
-async def test_a_file_that_is_compressed_or_larger_than_a_rule_allows_is_refused(web: Web) -> None:
-    web.server.answer = answer(headers=("content-type: image/png", "content-encoding: gzip"))
-    assert "compressed" in await web.failed()
+async def test_a_file_that_is_larger_than_a_rule_allows_is_refused(web: Web) -> None:
     web.server.answer = answer(b"x" * 11)
     denial = await web.denied(policy=policy_of(web.rule(max_bytes=10)))
     assert (denial.reason, denial.detail) == (DenialReason.MAX_BYTES, "10")
@@ -343,21 +337,16 @@ class Gate:
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
         self.num_waiting = 0
-        self.most_waiting = 0
-        self._arrived = asyncio.Condition()
 
     async def __call__(self, writer: asyncio.StreamWriter) -> None:
-        async with self._arrived:
-            self.num_waiting += 1
-            self._arrived.notify_all()
-        self.most_waiting = max(self.most_waiting, self.num_waiting)
+        self.num_waiting += 1
+        assert self.num_waiting <= 3
         await self.is_open.wait()
         self.num_waiting -= 1
         writer.write(answer())
 
     async def wait_for(self, num: int) -> None:
-        async with asyncio.timeout(30), self._arrived:
-            await self._arrived.wait_for(lambda: self.num_waiting >= num)
+        await until_in_loop(lambda: self.num_waiting >= num)
 
 
 async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_turns(web: Web) -> None:
@@ -375,7 +364,6 @@ async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_turns(web
     await gate.wait_for(3)
     gate.is_open.set()
     assert len(await asyncio.gather(*tasks)) == 7
-    assert gate.most_waiting == 3
 
 
 async def test_an_error_ends_the_other_fetches_of_its_request(web: Web) -> None:
@@ -428,7 +416,9 @@ async def test_a_file_is_read_by_path_or_url_anew(fetcher: MediaFetcher, folder:
     assert (await read(fetcher, source, policy)).data == b"another"
 
 
-async def test_every_level_must_allow_a_folder(fetcher: MediaFetcher, folder: Path) -> None:
+async def test_a_refusal_does_not_tell_whether_there_is_a_file(
+    fetcher: MediaFetcher, folder: Path
+) -> None:
     refusals = []
     for name in ("a b.png", "missing"):
         for policy in (MediaPolicy(), MediaPolicy(()), folders(folder / "below")):
@@ -437,17 +427,6 @@ async def test_every_level_must_allow_a_folder(fetcher: MediaFetcher, folder: Pa
             refusals.append((caught.value.message, caught.value.denial))
     assert len(set(refusals)) == 1
     assert refusals[0][1] == Denial(DenialReason.NO_RULE, "platform", folder=str(folder))
-    wide = folders(folder.parent).levels[0]
-    narrow = Level("project", folders=(FolderRule(6, str(folder), max_bytes=3),))
-    other = Level("organization", folders=(FolderRule(6, "/elsewhere"),))
-    source = PathSource(f"{folder}/a b.png")
-    with pytest.raises(MediaDenied) as caught:
-        await read(fetcher, source, MediaPolicy((wide, narrow)))
-    denial = caught.value.denial
-    assert (denial.reason, denial.level, denial.rule_id) == (DenialReason.MAX_BYTES, "project", 6)
-    with pytest.raises(MediaDenied) as caught:
-        await read(fetcher, source, MediaPolicy((wide, other)))
-    assert caught.value.denial.level == "organization"
 
 
 async def test_a_file_that_cannot_be_read_in_time_is_reported_by_its_field(
@@ -499,39 +478,14 @@ async def test_each_step_of_a_fetch_is_reported_and_nothing_is_kept(web: Web) ->
 # -- The cache
 
 
-def put(cache: MediaCache, key: str, data: bytes) -> None:
-    cache.put(key, Fetched(data, "image/png", 9))
-
-
-def data_of(cache: MediaCache, key: str) -> bytes | None:
-    fetched = cache.get(key)
-    return None if fetched is None else fetched.data
-
-
-def test_a_later_file_replaces_the_one_before() -> None:
-    cache = MediaCache(1000, 60)
-    put(cache, "url", b"x" * 300)
-    put(cache, "url", b"y" * 200)
-    assert data_of(cache, "url") == b"y" * 200
-    assert cache.num_bytes == 200
-
-
-def test_the_cache_is_bounded_and_the_least_recently_used_files_leave_first() -> None:
-    cache = MediaCache(1000, 60)
-    for key in ("one", "two", "three"):
-        put(cache, key, key.encode().ljust(300))
-    assert data_of(cache, "one")
-    put(cache, "four", b"four".ljust(300))
-    assert data_of(cache, "two") is None
-    assert data_of(cache, "one")
+def test_the_cache_is_bounded_and_the_oldest_files_leave_first() -> None:
+    cache, file = MediaCache(1000, 60), Fetched(b"x" * 300, "image/png", 9)
+    for key in ("one", "two", "one", "three", "four"):  # a later file replaces the one before
+        cache.put(key, file)
+    assert [cache.get(key) for key in ("one", "two", "three", "four")] == [file, None, file, file]
     assert cache.num_bytes == 900
-    cache = MediaCache(1000, 60)
-    put(cache, "url", b"x" * 501)
-    assert data_of(cache, "url") is None
-    assert cache.num_bytes == 0
-    cache = MediaCache(1000, 60)
+    cache.put("large", replace(file, data=b"x" * 501))
+    assert (cache.get("large"), cache.num_bytes) == (None, 900)
     for number in range(2000):
-        put(cache, str(number), b"")
-    assert data_of(cache, "0") is None
-    assert data_of(cache, "1999") == b""
-    assert sum(data_of(cache, str(each)) is not None for each in range(2000)) == 1024
+        cache.put(number, replace(file, data=b""))
+    assert [number for number in range(2000) if cache.get(number)] == [*range(976, 2000)]

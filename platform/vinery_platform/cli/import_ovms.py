@@ -123,20 +123,19 @@ def _print_lines(head: str, lines: Sequence[str]) -> None:
 
 
 def _import_media(found: Found, *, is_dry: bool) -> Iterator[bool]:
-    options = media.Options.of(found.server)
-    if not options.domains and not options.folder:
+    rules = media.rules_of(found.server)
+    if not rules:
         return
-    names = ", ".join([*options.domains, *([options.folder] if options.folder else [])])
     if is_dry:
-        print_line(f"Media would be allowed: {names}.")
+        print_line(f"Media would be allowed: {', '.join(map(str, rules))}.")
         yield True
         return
     try:
-        done = media.store(options)
+        new, known = media.store(rules)
     except ValidationError as error:
         print_line(f"Media rules are not taken over: {' '.join(error.messages)}")
         yield False
         return
-    known = f" There were rules already: {', '.join(done.known)}." if done.known else ""
-    print_line(f"Media are allowed: {', '.join(done.new) or 'nothing new'}.{known}")
+    were = f" There were rules already: {', '.join(known)}." if known else ""
+    print_line(f"Media are allowed: {', '.join(new) or 'nothing new'}.{were}")
     yield True

@@ -16,7 +16,7 @@ from vinery_serving.media.tables.resource import (
     MEDIA_LIMITS,
     MEDIA_RULES,
 )
-from vinery_serving.media.tables.tester import test
+from vinery_serving.media.tables.tester import MediaVerdictSerializer, test
 from vinery_serving.media.tables.values import host_pattern, overlaps
 from vinery_serving.models.ovms.sources import flags_of
 
@@ -179,7 +179,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     organization, project = (row and row.pk for row in scope.values())
     verdict = test(arguments.what, organization, project)
     if arguments.json:
-        print(shape.json_of(verdict.body))
+        print(shape.json_of(MediaVerdictSerializer(verdict).data))
     else:
         results = {True: "ok", False: "refused", None: ""}
         rows = [
@@ -209,11 +209,11 @@ def import_(arguments: argparse.Namespace) -> str:
         except (OSError, UnicodeError) as error:
             raise shape.Failure(f"{arguments.file} cannot be read: {error}.") from error
     given = {name: value for name, *_ in _OPTIONS if (value := getattr(arguments, name))}
-    options = ovms.Options.of({**flags_of(text), **given})
-    if not options.domains and not options.folder:
+    rules = ovms.rules_of({**flags_of(text), **given})
+    if not rules:
         raise shape.Failure(
             "There is no --allowed_media_domains and no --allowed_local_media_path."
         )
-    done = ovms.store(options)
-    kept = f" {len(done.known)} existed: {', '.join(done.known)}." if done.known else ""
-    return f"Imported: {', '.join(done.new) or 'nothing'}.{kept}"
+    new, known = ovms.store(rules)
+    kept = f" {len(known)} existed: {', '.join(known)}." if known else ""
+    return f"Imported: {', '.join(new) or 'nothing'}.{kept}"

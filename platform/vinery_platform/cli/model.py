@@ -14,7 +14,7 @@ from vinery_accounts.base.names import escaped
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_platform.cli import logs, resource, shape
 from vinery_platform.cli.models import add_files, add_speed
-from vinery_serving.engine.options import option_documents
+from vinery_serving.engine.options import option_documents, option_value
 from vinery_serving.models import registry
 from vinery_serving.models.engine_work import engine_log, engine_log_text
 from vinery_serving.models.models import ServedModel, shipped_models
@@ -121,10 +121,7 @@ def option(text: str) -> tuple[str, Any]:
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not like KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
+    return key, option_value(value)
 
 
 def add(arguments: argparse.Namespace) -> str:

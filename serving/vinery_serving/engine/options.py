@@ -452,6 +452,14 @@ class OptionDocument(NamedTuple):
         return f"default: {self.default}" if self.default else "the group needs it"
 
 
+def option_value(text: str) -> Any:
+    """Return the value that a text means: parsed if valid JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip()
+
+
 def option_documents() -> list[OptionDocument]:
     """Return all options as declared, each group before its members, for command line and admin."""
     return list(_documents(EngineOptions))

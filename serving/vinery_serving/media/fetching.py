@@ -9,7 +9,6 @@ fetched once, and a file is kept for a short time within its project.
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -225,7 +224,7 @@ def _redirected(url: Url, response: outbound.Response, permit: Permit) -> Url:
 
 class MediaCache:
     """Keeps files for the next question about the same picture: at most `max_bytes` for up to
-    `max_age_s`, and the least recently used leave first."""
+    `max_age_s`, and the oldest leave first."""
 
     def __init__(
         self, max_bytes: int, max_age_s: float, clock: Callable[[], float] = time.monotonic
@@ -233,18 +232,14 @@ class MediaCache:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
         self._clock = clock
-        self._entries: OrderedDict[Hashable, tuple[Fetched, float]] = OrderedDict()
+        self._entries: dict[Hashable, tuple[Fetched, float]] = {}  # the oldest first
         self.num_bytes = 0
 
     def get(self, key: Hashable) -> Fetched | None:
         """The content, if it was put within the last `max_age_s`."""
-        now_s = self._clock()
-        for each in [each for each, (_, until_s) in self._entries.items() if until_s <= now_s]:
-            self._drop(each)
-        if key not in self._entries:
-            return None
-        self._entries.move_to_end(key)
-        return self._entries[key][0]
+        while self._entries and next(iter(self._entries.values()))[1] <= self._clock():
+            self._drop(next(iter(self._entries)))
+        return self._entries[key][0] if key in self._entries else None
 
     def put(self, key: Hashable, content: Fetched) -> None:
         """Keep the content, unless it is larger than half of the cache."""

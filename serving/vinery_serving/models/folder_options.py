@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from xml.etree import ElementTree
 
 import msgspec
@@ -32,6 +32,7 @@ from vinery_serving.prompting.folder import (
     templates_of,
 )
 
+AnswerT = TypeVar("AnswerT")
 _GRAPH: Final = "openvino_model.xml"
 # A folder with this file holds a vision model, see `engine.graph`.
 EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
@@ -62,27 +63,52 @@ def find(folder: str, options: Mapping[str, Any]) -> Findings:
     beside = (path / "additional_chat_templates", template.parent)
     try:
         return _read(path, msgspec.json.encode(options), reads, folder_state([*reads, *beside]))
-    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
-        text = f"Reading the files of {path} {error}: one may be damaged, or a template endless."
+    except (UnusableFolder, OSError) as error:
+        text = f"{str(error).removesuffix('.')}: one may be damaged, or a template endless."
         return Findings(None, text, text)
 
 
 @lru_cache(maxsize=64)  # a change is checked more than once
 def _read(path: Path, options: bytes, reads: Sequence[Path], state: FolderState) -> Findings:
-    answer = asyncio.run(run_apart(inspect, path, options, reads=reads))
-    return msgspec.json.decode(answer, type=Findings)
+    return read_apart(inspect, path, options, answers=Findings, fails=UnusableFolder, reads=reads)
 
 
-def inspect(folder: Path, options: bytes) -> bytes:
-    """Return `Findings`. Runs templates, without limits: only for a process that may be killed."""
+def read_apart(
+    work: Callable[..., AnswerT],
+    *arguments: object,
+    answers: Any,
+    fails: type[Exception],
+    reads: Sequence[Path],
+) -> AnswerT:
+    """Return what `work` returns, of the type `answers`, in a confined process. The first argument
+    is what it reads. Raises `fails` as `work` does, and if there is no answer."""
+    try:
+        content = asyncio.run(run_apart(_encoded, work, arguments, fails, reads=reads))
+        kind: Any = dict[str, answers] | list[str]
+        answer = msgspec.json.decode(content, type=kind, dec_hook=lambda to, value: to(value))
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        raise fails(f"Reading the files of {arguments[0]} {error}.") from error
+    if isinstance(answer, list):
+        raise fails(*answer)
+    found: AnswerT = answer["found"]
+    return found
+
+
+def _encoded(work: Callable[..., object], arguments: tuple[Any, ...], fails: Any) -> bytes:
+    try:
+        return msgspec.json.encode({"found": work(*arguments)}, enc_hook=str)
+    except fails as error:
+        return msgspec.json.encode([str(each) for each in error.args])
+
+
+def inspect(folder: Path, options: bytes) -> Findings:
+    """Runs templates, without limits: only for a process that may be killed."""
     task = None
     with suppress(UnusableModel, UnusableFolder):
         task = read_task(folder)
     parsed = parse_options(msgspec.json.decode(options))
-    return msgspec.json.encode(
-        Findings(
-            task, _error(check_folder, folder, parsed), _error(check_folder_options, parsed, folder)
-        )
+    return Findings(
+        task, _error(check_folder, folder, parsed), _error(check_folder_options, parsed, folder)
     )
 
 

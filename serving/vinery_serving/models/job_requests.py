@@ -6,13 +6,11 @@ kind has a function that stores results.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -21,7 +19,7 @@ from django.utils import timezone
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
 from vinery_serving.models import devices
-from vinery_serving.models.convert.checkpoint import ConvertError, Precision, find_refusal, parse
+from vinery_serving.models.convert.checkpoint import ConvertError, Precision, check, parse
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS
 from vinery_serving.models.job_rows import (
@@ -184,17 +182,12 @@ def convert(asked: Conversion) -> ModelJob:
     Raises ValidationError for a checkpoint (`folder`) or options with which no conversion can
     begin, by their names.
     """
-    from vinery_serving.processes.apart import NoAnswer, run_apart  # only this starts processes
+    from vinery_serving.models.folder_options import read_apart  # only this starts processes
 
     folder = Path(asked.folder).expanduser().resolve()
     try:
         options = parse(asked.options)
-        answer = asyncio.run(run_apart(find_refusal, folder, options.task, reads=(folder,)))
-        refused = msgspec.json.decode(answer, type=tuple[str, str] | None)
-        if refused is not None:
-            raise ConvertError(*refused)
-    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
-        raise ValidationError({"folder": [f"Reading the files of {folder} {error}."]}) from error
+        read_apart(check, folder, options.task, answers=None, fails=ConvertError, reads=(folder,))
     except ConvertError as error:
         raise ValidationError({error.option or "folder": [str(error)]}) from error
     return begin_folder(

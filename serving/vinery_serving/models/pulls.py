@@ -6,9 +6,7 @@ threads.
 """
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,7 +15,9 @@ import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from vinery_accounts.outbound.client import DaemonThreads, ThreadsBusy
 from vinery_serving.models import devices, job_requests, registry
+from vinery_serving.models.folder_options import read_apart
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub
@@ -29,11 +29,10 @@ from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_i
 from vinery_serving.models.job_requests import Pull, Repository
 from vinery_serving.models.job_rows import JobKind, ModelJob
 from vinery_serving.models.models import ServedModel
-from vinery_serving.processes.apart import NoAnswer, run_apart
 
 ResultT = TypeVar("ResultT")
 MAX_QUESTIONS: Final = 4
-_RUNNING: Final = threading.BoundedSemaphore(MAX_QUESTIONS)
+_THREADS: Final = DaemonThreads(MAX_QUESTIONS)
 _CPU: Final = "CPU"
 
 
@@ -50,21 +49,17 @@ class Judged:
 def ask(question: Callable[[], ResultT], within_s: float = 25.0) -> ResultT:
     """Return the answer. Raises what the question raises, and `HubUnavailable` after the deadline
     or while too many questions run."""
-    if not _RUNNING.acquire(blocking=False):
-        raise HubUnavailable("Too many questions to hubs are running. Try again in a moment.")
-    answer: Future[ResultT] = Future()
 
-    def answer_it() -> None:
-        try:
-            answer.set_result(question())
-        except Exception as error:
-            answer.set_exception(error)
-        finally:
-            _RUNNING.release()
+    async def answer() -> ResultT:
+        async with asyncio.timeout(within_s):
+            return await _THREADS.call(question)
 
-    threading.Thread(target=answer_it, daemon=True).start()
     try:
-        return answer.result(timeout=within_s)
+        return asyncio.run(answer())
+    except ThreadsBusy:
+        raise HubUnavailable(
+            "Too many questions to hubs are running. Try again in a moment."
+        ) from None
     except TimeoutError:
         raise HubUnavailable(
             f"The hub did not answer within {within_s:g} s. Check the network, HTTPS_PROXY and "
@@ -87,7 +82,13 @@ def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) ->
         files, name = FilesOrigin.look(path), path.name.partition(".")[0]
         if is_archive(path):
             return Judged(files, None, name)
-        return Judged(files, will_it_load(_read_local(path), machine, context), name)
+        found = read_apart(
+            *(hub_repository.local_repository, path),
+            answers=hub_repository.Repository,
+            fails=PullFailed,
+            reads=(path,),
+        )
+        return Judged(files, will_it_load(found, machine, context), name)
     if (entry := catalogue.find(what)) is not None:
         if entry.shipped:
             raise PullFailed(f"{what} ships with Vinery. Add a model with the folder {what}.")
@@ -104,18 +105,6 @@ def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) ->
         precision=verdict.precision if verdict.answer is Answer.CONVERT else None,
     )
     return Judged(origin, verdict, repository.name.rpartition("/")[2])
-
-
-def _read_local(path: Path) -> hub_repository.Repository:
-    """Raises `PullFailed`."""
-    try:
-        answer = asyncio.run(run_apart(hub_repository.find_local, path, reads=(path,)))
-        found = msgspec.json.decode(answer, type=hub_repository.Repository | str)
-    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
-        raise PullFailed(f"Reading the files of {path} {error}.") from None
-    if isinstance(found, str):
-        raise PullFailed(found)
-    return found
 
 
 def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:

@@ -8,8 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from vinery_accounts.access import changes
-from vinery_accounts.access.access import Access
-from vinery_accounts.access.served import Served, visible_models
+from vinery_accounts.access.served import Served
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.engine_status import EngineState, ShownState
 from vinery_serving.models.models import ModelAlias, ServedModel, shipped_folder
@@ -84,11 +83,6 @@ def _served(model: ServedModel) -> Served:
         state=model.shown_state.value,
         reason=model.status.reason,
     )
-
-
-def models_seen_by(access: Access) -> list[ServedModel]:
-    names = {each.name for each in visible_models(access)}
-    return [each for each in list_models() if each.name in names]
 
 
 def ensure_reference_model() -> None:

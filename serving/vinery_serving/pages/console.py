@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from vinery_accounts.access.served import visible_models
 from vinery_accounts.admin.base import register
 from vinery_accounts.console import rows
 from vinery_accounts.console.page import FormPage, LivePage, at
@@ -148,8 +149,8 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
 class Models(LivePage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
-        models = registry.models_seen_by(self.access)
-        names = {model.name for model in models}
+        names = {each.name for each in visible_models(self.access)}
+        models = [each for each in registry.list_models() if each.name in names]
         aliases = ModelAlias.objects.all()
         speeds, prices = newest_speeds() if is_admin else {}, prices_of(names)
         return super().get_context_data(**kwargs) | {

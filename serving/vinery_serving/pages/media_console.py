@@ -109,25 +109,22 @@ class Link:
 def link_of(denial: Denial, organization_id: int | None, project_id: int | None) -> Link | None:
     """Return the link for a refusal of a caller with these ids; None: the rule that refused it is
     gone. The form of a new rule takes its values from the query of the address."""
+    kind = "folder" if denial.folder else "rule"
     table: type[Any] = MediaFolder if denial.folder else MediaRule
     if denial.reason is not DenialReason.NO_RULE:
-        return _row_link(table.objects.filter(pk=denial.rule_id or 0).first())
-    ids: dict[str, Any] = {
-        "organization_id": None if denial.level == "platform" else organization_id,
-        "project_id": project_id if denial.level == "project" else None,
-    }
-    what = {"folder": denial.folder} if denial.folder else {"host": denial.host}
-    stored = table.objects.filter(**ids, **what).first()
-    query = {"of": _scope_value(**ids), **what, **_unusual(denial)}
-    new = reverse("console:media-folder-new" if denial.folder else "console:media-rule-new")
-    return _row_link(stored) or Link(table(**ids), f"{new}?{urlencode(query)}")
-
-
-def _row_link(row: MediaRule | MediaFolder | None) -> Link | None:
-    if row is None:
-        return None
-    kind = "folder" if isinstance(row, MediaFolder) else "rule"
-    return Link(row, reverse(f"console:media-{kind}", args=[row.pk]))
+        row = table.objects.filter(pk=denial.rule_id or 0).first()
+    else:
+        organization = None if denial.level == "platform" else organization_id
+        project = project_id if denial.level == "project" else None
+        what = {"folder": denial.folder} if denial.folder else {"host": denial.host}
+        ids: dict[str, Any] = {"organization_id": organization, "project_id": project}
+        row = table.objects.filter(**ids, **what).first()
+        if row is None:
+            of = f"organization:{organization}" if organization else PLATFORM
+            query = {"of": f"project:{project}" if project else of, **what, **_unusual(denial)}
+            new = reverse(f"console:media-{kind}-new")
+            return Link(table(**ids), f"{new}?{urlencode(query)}")
+    return row and Link(row, reverse(f"console:media-{kind}", args=[row.pk]))
 
 
 def _unusual(denial: Denial) -> dict[str, str]:
@@ -138,12 +135,6 @@ def _unusual(denial: Denial) -> dict[str, str]:
     if denial.port not in (0, DEFAULT_PORTS.get(denial.scheme)):
         values["ports"] = str(denial.port)
     return values
-
-
-def _scope_value(organization_id: int | None, project_id: int | None) -> str:
-    if project_id:
-        return f"project:{project_id}"
-    return f"organization:{organization_id}" if organization_id else PLATFORM
 
 
 # A link of another user may open the same form: it fills in no networks and no limits.

@@ -22,6 +22,7 @@ from vinery_serving.engine.options import (
     PURPOSES,
     OptionDocument,
     option_documents,
+    option_value,
     tasks_of_option,
 )
 from vinery_serving.models import devices
@@ -90,14 +91,6 @@ class OptionsField(forms.Field):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return self.to_python(initial) != self.to_python(data)
-
-
-def option_value(text: str) -> Any:
-    """Return the value that a text means: parsed if valid JSON, else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text.strip()
 
 
 def _groups(texts: Mapping[str, str], task: Task | None) -> Iterator[dict[str, Any]]:

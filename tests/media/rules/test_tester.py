@@ -97,14 +97,6 @@ def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -
     assert "organisation ours" in refused.steps[-1].text
 
 
-@table("text", ["", "cat.png", "ftp://a.example/", "http://u:p@a.example/", "\0"])
-def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
-    verdict = tester.test(text, None, None)
-
-    assert not verdict.is_allowed
-    assert verdict.steps[-1].text.endswith(".")
-
-
 def test_a_level_without_rules_is_shown_and_few_tests_run_at_a_time(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,9 +61,9 @@ def test_what_is_unknown_is_refused_with_what_is_known(folder: Path) -> None:
     ("files", "message"),
     [
         *((None, "There is no folder"), ({}, "has no config.json")),
-        ({"config.json": "{"}, "cannot be read"),
-        ({"config.json": "[]"}, "is not a JSON object"),
-        ({"config.json": "{}"}, "names no model_type"),
+        ({"config.json": "{"}, "is broken JSON"),
+        ({"config.json": "[]"}, "must hold a JSON object"),
+        ({"config.json": '{"a": 1}'}, "names no model_type"),
         ({"config.json": '{"model_type": "qwen2"}'}, "has no weights"),
         ({"openvino_model.xml": "", "config.json": "{}"}, "OpenVINO model already"),
         (

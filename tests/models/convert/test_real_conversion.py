@@ -1,16 +1,16 @@
 """The real exporter, in the environment whose folder VINERY_TEST_CONVERT_ENVIRONMENT names."""
 
-import json
 import os
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.models.convert.checkpoints import write_checkpoint
+from tests.models.convert.checkpoints import make_checkpoint
 from tests.models.convert.fake_environment import borrow_environment
-from vinery_serving.models.convert.checkpoint import parse
+from vinery_serving.models.convert.checkpoint import line_named, parse
 from vinery_serving.models.convert.conversion import convert
+from vinery_serving.models.convert.environments import python_of
 
 
 def types_of(folder: Path) -> set[str]:
@@ -34,18 +34,15 @@ async def test_a_small_checkpoint_becomes_a_model_that_generates(
 ) -> None:
     import openvino_genai
 
-    source, output = write_checkpoint(tmp_path / "tiny", model_type), tmp_path / "converted"
     lib = Path(os.environ["VINERY_TEST_CONVERT_ENVIRONMENT"]) / "lib"
-    environments = borrow_environment(tmp_path / "environments", lib)
-    log = bytearray()
-    converted = await convert(
-        *(source, output, parse(options), environments), lambda _: None, log.extend
-    )
+    environments, log = borrow_environment(tmp_path / "environments", lib), bytearray()
+    environment = environments.find(line_named("5.0"))
+    assert environment is not None
+    source = make_checkpoint(tmp_path / "tiny", model_type, python_of(environment))
+    given = (source, tmp_path / "converted", parse(options), environments)
+    converted = await convert(*given, lambda _: None, log.extend)
     assert converted["task"] == "text-generation"
-    assert weights in types_of(output), log.decode(errors="replace")
-    assert (
-        "chat_template" in json.loads((output / "tokenizer_config.json").read_text())
-        or (output / "chat_template.jinja").is_file()
-    )
-    pipeline = openvino_genai.LLMPipeline(str(output), "CPU")
+    assert weights in types_of(tmp_path / "converted"), log.decode(errors="replace")
+    assert (tmp_path / "converted" / "chat_template.jinja").is_file()
+    pipeline = openvino_genai.LLMPipeline(converted["folder"], "CPU")
     assert pipeline.generate("one two three", max_new_tokens=4, ignore_eos=True) is not None

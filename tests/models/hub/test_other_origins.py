@@ -74,6 +74,7 @@ def test_archives_that_change_are_not_mixed(url: str, hub: FakeHub, tmp_path: Pa
     [
         ("https://user:secret@store/m.zip", "Leave the password out"),
         ("ftp://store/m.zip?signature=secret", "begins with https:// or s3://"),
+        ("https://[::1/m.zip", "begins with https://"),
         ("file:///etc/passwd", "begins with https:// or s3://"),
         ("https://169.254.169.254/latest/meta-data/m.zip", "metadata service"),
         ("https://[fe80::1]/latest/meta-data/m.zip", "metadata service"),

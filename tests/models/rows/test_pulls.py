@@ -11,16 +11,14 @@ import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 
-from tests.conftest import until_in_loop
 from tests.database_threads import in_thread
 from tests.fakes.hub import FakeHub, Fault
 from tests.models.hub.archives import FILES, write_tar
 from tests.models.hub.conftest import hub as hub
 from tests.models.hub.models import TINY_CHAT, TINY_VISION, checkpoint_files, openvino_files
-from vinery_accounts.base import change_signal
 from vinery_accounts.models import AuditEntry
 from vinery_accounts.resources.base import EVERYTHING, Conflict
-from vinery_serving.models import devices, job_requests, pulls
+from vinery_serving.models import devices, pulls
 from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.hub.errors import PullFailed
@@ -123,64 +121,34 @@ def test_another_folder_forgets_where_the_files_were_from() -> None:
     assert model.source == {}
 
 
-def _until(job: ModelJob, state: JobState) -> Any:
-    async def wait() -> None:
-        async with asyncio.timeout(60):
-            while job.state != state:
-                await asyncio.sleep(0.05)
-                await in_thread(job.refresh_from_db)
+def _run_until(job: ModelJob, state: JobState) -> None:
+    async def run() -> None:
+        runner = asyncio.create_task(JobRunner().run())
+        try:
+            async with asyncio.timeout(60):
+                while job.state != state:
+                    await asyncio.sleep(0.05)
+                    await in_thread(job.refresh_from_db)
+        finally:
+            runner.cancel()
+            await asyncio.gather(runner, return_exceptions=True)
 
-    return wait()
-
-
-async def _with_node(*steps: Any) -> None:
-    runner = asyncio.create_task(JobRunner().run())
-    try:
-        for step in steps:
-            await step()
-    finally:
-        runner.cancel()
-        await asyncio.gather(runner, return_exceptions=True)
+    asyncio.run(run())
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_node_pulls_pauses_resumes_and_cancels(
-    tiny: FakeHub, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_node_pulls(tiny: FakeHub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses and cancelled jobs: see `tests/node/test_job_runner.py`."""
     monkeypatch.setattr(job_runner, "_POLL_INTERVAL_S", 0.05)
-    monkeypatch.setattr(job_runner, "_WRITE_INTERVAL_S", 0.05)
     monkeypatch.setenv("HF_TOKEN", tiny.token)
     tiny.repositories["acme/tiny"].gate = "private"
-    tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
-    job, other = begun(), begun(name="other")
-    beginning = home / "models/.partial"
-
-    async def ask(change: Any, row: ModelJob) -> None:
-        await in_thread(lambda: change(row))
-        change_signal.send()
-
-    async def fetched() -> None:
-        files = beginning.rglob
-        await until_in_loop(lambda: any(each.stat().st_size == 1_000_000 for each in files("*")))
-
-    async def pause() -> None:
-        await ask(job_requests.cancel, other)
-        await _until(other, JobState.CANCELLED)
-        await ask(job_requests.pause, job)
-        await _until(job, JobState.PAUSED)
-
-    async def resume() -> None:
-        await ask(job_requests.resume, job)
-        await _until(job, JobState.DONE)
-
-    asyncio.run(_with_node(fetched, pause, resume))
-
+    job = begun()
+    _run_until(job, JobState.DONE)
     model = ServedModel.objects.get(name="tiny")
-    assert tiny.fetches(WEIGHTS)[-1].first_byte == 1_000_000
     assert Path(model.folder).parent.parent == home / "models"
     assert model.source["files"][WEIGHTS] == 4_780_421
     assert tiny.token not in job.log_path.read_text()
-    assert not list(beginning.iterdir())
+    assert not list((home / "models/.partial").iterdir())
 
 
 SIGNATURE = "X-Amz-Signature=of-a-stranger&private_token=top-secret"
@@ -211,21 +179,14 @@ def test_the_end_of_a_url_is_encrypted_until_its_job_ends(
     assert "secret" not in str(AuditEntry.objects.get(action="job.create").after)
     assert "of-a-stranger" not in kept_rows()
 
-    async def failed() -> None:
-        await _until(job, JobState.FAILED)
-
-    asyncio.run(_with_node(failed))
+    _run_until(job, JobState.FAILED)
     assert job.secret == ""
     with pytest.raises(Conflict, match="Pull the whole URL"):
         MODEL_JOBS.act(EVERYTHING, MODEL_JOBS.action("resume"), job)
 
     hub.requests.clear()
     job = pulls.pull(asked, pulls.judge(asked, pulls.machine_for("CPU")))
-
-    async def done() -> None:
-        await _until(job, JobState.DONE)
-
-    asyncio.run(_with_node(done))
+    _run_until(job, JobState.DONE)
     assert [each.path for each in hub.requests if not each.is_storage] == [
         f"/acme/archive/resolve/main/m.tar.gz?{SIGNATURE}"
     ] * 2

@@ -103,20 +103,15 @@ def test_models_that_generate_nothing_have_no_speed_card(root: Client) -> None:
 # -- The log of a job
 
 
-def test_the_log_of_a_job_is_followed(root: Client, chat: ServedModel) -> None:
+def test_the_log_of_a_job_is_shown(root: Client, chat: ServedModel) -> None:
+    """How a log is followed: see `test_engine_log.py`."""
     job = a_tuning(chat)
     log = f"{LIST}jobs/{job.pk}/log/"
     assert log in page(root, chat) and log in speed_page(root, chat)
     assert "has logged nothing" in text_of(root.get(log))
-
     job.log_path.parent.mkdir(parents=True, exist_ok=True)
     job.log_path.write_text("one\n")
     assert "one" in text_of(root.get(log))
-    position = root.get(log, {"after": ""}).json()["position"]
-    with job.log_path.open("a") as file:
-        file.write("two\n")
-    (line,) = root.get(log, {"after": position}).json()["lines"]
-    assert line.endswith("two")
 
 
 # -- The speed card

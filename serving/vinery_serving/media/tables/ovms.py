@@ -5,42 +5,38 @@ ports or wildcards; `all` allows every host. `--allowed_local_media_path` is one
 are not followed.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.core.exceptions import ValidationError
 
 from vinery_accounts.access import audit
-from vinery_accounts.models import ScopedRow
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.media.tables.models import MediaFolder, MediaRule
 from vinery_serving.media.tables.resource import MEDIA_FOLDERS, MEDIA_RULES
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    domains: tuple[str, ...]
-    folder: str | None
-
-    @classmethod
-    def of(cls, flags: Mapping[str, str]) -> Self:
-        """Return the options among flags of the model server, by name."""
-        domains = (each.strip() for each in flags.get("allowed_media_domains", "").split(","))
-        folder = flags.get("allowed_local_media_path") or None
-        return cls(tuple(dict.fromkeys(filter(None, domains))), folder)
+Rule = MediaRule | MediaFolder
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    new: tuple[str, ...]
-    known: tuple[str, ...]
+def rules_of(flags: Mapping[str, str]) -> list[Rule]:
+    """Return rules of the platform for the flags of a model server, by name."""
+    hosts = (each.strip() for each in flags.get("allowed_media_domains", "").split(","))
+    values = {
+        "schemes": ["https", "http"],
+        "max_redirects": 0,
+        "note": "from allowed_media_domains",
+    }
+    rules: list[Rule] = [MediaRule(host=each, **values) for each in dict.fromkeys(hosts) if each]
+    if folder := flags.get("allowed_local_media_path"):
+        rules.append(MediaFolder(folder=folder, note="from allowed_local_media_path"))
+    return rules
 
 
-def store(options: Options) -> Imported:
-    """Store rules of the platform for all of it, or none. Raises ValidationError."""
+def store(rules: Sequence[Rule]) -> tuple[list[str], list[str]]:
+    """Store all rules, or none. Returns the new ones, and those that there were already. Raises
+    ValidationError."""
     advice = "Name the hosts that clients need, such as with: vinery media allow '*.example.org'"
-    for host in options.domains:
+    for host in (each.host for each in rules if isinstance(each, MediaRule)):
         if host == "all":
             text = "`all` allows every host there. Vinery has no such rule."
             raise ValidationError(f"{text} {advice}")
@@ -48,27 +44,19 @@ def store(options: Options) -> Imported:
             text = f"{host} matches no host there: it is compared exactly."
             raise ValidationError(f"{text} {advice}")
     with audit.writing():
-        found = list(_store(options))
-    return Imported(
-        tuple(str(row) for row, is_new in found if is_new),
-        tuple(str(row) for row, is_new in found if not is_new),
-    )
+        is_new = [_add(each) for each in rules]
+    new = [str(rule) for rule, is_new_ in zip(rules, is_new, strict=True) if is_new_]
+    return new, [str(each) for each in rules if str(each) not in new]
 
 
-def _store(options: Options) -> Iterator[tuple[ScopedRow, bool]]:
-    for host in options.domains:
-        row = MediaRule(host=host, schemes=["https", "http"], max_redirects=0)
-        yield _add(MEDIA_RULES, row, "host", note="from allowed_media_domains")
-    if options.folder:
-        folder = MediaFolder(folder=options.folder)
-        yield _add(MEDIA_FOLDERS, folder, "folder", note="from allowed_local_media_path")
-
-
-def _add(resource: Any, row: Any, column: str, *, note: str) -> tuple[ScopedRow, bool]:
-    row.clean_fields()  # normalises the host or the folder
-    same = {column: getattr(row, column), "organization": None}
-    known = resource.rows(EVERYTHING).filter(**same).first()
-    if known is not None:
-        return known, False
+def _add(rule: Rule) -> bool:
+    """Return whether there was no such rule."""
+    resource: Any = MEDIA_RULES if isinstance(rule, MediaRule) else MEDIA_FOLDERS
+    column = "host" if isinstance(rule, MediaRule) else "folder"
+    rule.clean_fields()  # normalises the host or the folder
+    same = {column: getattr(rule, column), "organization": None}
+    if resource.rows(EVERYTHING).filter(**same).exists():
+        return False
     names = [name for name in resource.writable() if name not in ("organization", "project")]
-    return resource.create(EVERYTHING, {n: getattr(row, n) for n in names} | {"note": note}), True
+    resource.create(EVERYTHING, {name: getattr(rule, name) for name in names})
+    return True

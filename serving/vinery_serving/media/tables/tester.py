@@ -6,7 +6,7 @@ a process of its own.
 
 import asyncio
 import threading
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.conf import settings
@@ -43,10 +43,6 @@ class Verdict:
     @property
     def decision(self) -> str:
         return "allowed" if self.is_allowed else "refused"
-
-    @property
-    def body(self) -> dict[str, Any]:
-        return {"is_allowed": self.is_allowed, "steps": [asdict(step) for step in self.steps]}
 
     def seen_by(self, access: Access) -> "Verdict":
         """Return what a user may see: addresses, which may be private, are for administrators."""
@@ -137,7 +133,7 @@ class MediaVerdictSerializer(serializers.Serializer):  # type: ignore[type-arg]
     steps = MediaStepSerializer(many=True)
 
 
-def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
+def _test(access: Access, what: str, **values: Any) -> Verdict:
     """Owners test for what they own, administrators for all callers."""
     project, organization = values.get("project"), values.get("organization")
     if project is not None:
@@ -145,7 +141,7 @@ def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
     ids = (organization and organization.pk, project and project.pk)
     if not access.leads(*ids, Role.OWNER):
         raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
-    return test(what, *ids).seen_by(access).body
+    return test(what, *ids).seen_by(access)
 
 
 TEST: Final = RowAction(

@@ -6,7 +6,6 @@ has their hashes. A checkpoint is a folder in Hugging Face's layout.
 
 import difflib
 import hashlib
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -24,8 +23,11 @@ class ConvertError(JobFailed):
     single option is at fault."""
 
     def __init__(self, message: str, option: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, option)
         self.option = option
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 Task = Literal["text-generation", "image-text-to-text", "feature-extraction", "text-classification"]
@@ -134,29 +136,25 @@ class Checkpoint:
         return cls(folder, architecture, _task(architecture, config, task), num_bytes)
 
 
-def find_refusal(folder: Path, task: Task | None) -> bytes:
-    """Return the arguments of a `ConvertError`, or null. Only for a process that may be killed."""
-    try:
-        Checkpoint.read(folder, task)
-    except ConvertError as error:
-        return json.dumps((str(error), error.option)).encode()
-    return b"null"
+def check(folder: Path, task: Task | None) -> None:
+    """Raises `ConvertError` for a folder that is no checkpoint."""
+    Checkpoint.read(folder, task)
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
+    from vinery_serving.prompting.folder import UnusableFolder, read_object  # few commands need it
+
     if not folder.is_dir():
         raise ConvertError(f"There is no folder {folder}.")
     graphs = ("openvino_model.xml", "openvino_language_model.xml")
     if any((folder / name).is_file() for name in graphs):
         raise ConvertError(f"{folder} holds an OpenVINO model already: serve it as it is.")
     try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except FileNotFoundError:
-        raise ConvertError(f"{folder} has no config.json: it is not a checkpoint.") from None
-    except (OSError, ValueError) as error:
-        raise ConvertError(f"{folder / 'config.json'} cannot be read: {error}.") from None
-    if not isinstance(config, dict):
-        raise ConvertError(f"{folder / 'config.json'} is not a JSON object.")
+        config = read_object(folder / "config.json")
+    except UnusableFolder as error:
+        raise ConvertError(str(error)) from None
+    if not config:
+        raise ConvertError(f"{folder} has no config.json: it is not a checkpoint.")
     return config
 
 

@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from typing import Any, Final
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
 from vinery_serving.models.convert.child import ChildFailed, program_needs
+from vinery_serving.models.jobs import locked
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.child import NETWORK_VARIABLES
 from vinery_serving.processes.confine import Needs, network_files
@@ -176,19 +177,9 @@ class Environments:
         path.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
 
-    @contextmanager
-    def _lock(self, line: Line, how: int, busy: str) -> Iterator[None]:
+    def _lock(self, line: Line, how: int, busy: str) -> AbstractContextManager[None]:
         """Raises `ConvertError` with the text `busy` while another process holds the lock."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._folder / f".{line.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConvertError(busy) from None
-            yield
-        finally:
-            os.close(lock)
+        return locked(self._folder / f".{line.name}.lock", ConvertError(busy), how)
 
 
 def pip_needs(folder: Path) -> Needs:

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
@@ -55,12 +57,7 @@ class CatalogueModel:
 @cache
 def catalogue() -> tuple[CatalogueModel, ...]:
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    return tuple(
-        CatalogueModel(
-            **{**entry, "task": Task(entry["task"]), "abilities": tuple(entry["abilities"])}
-        )
-        for entry in tomllib.loads(text)["model"]
-    )
+    return msgspec.convert(tomllib.loads(text)["model"], tuple[CatalogueModel, ...])
 
 
 def find(name: str) -> CatalogueModel | None:

@@ -13,14 +13,13 @@ begin again after a kill, so only its client is used. The digest finds wrong con
 earlier attempt has left.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.machine import free_bytes
 from vinery_serving.models.hub.repository import GRAPHS, Repository, RepositoryFile
 from vinery_serving.models.hub.verdict import DISK_MARGIN_BYTES, gigabytes
+from vinery_serving.models.jobs import locked
 
 _BLOCK_BYTES: Final = 1 << 20
 # A connection that is silent for so many seconds is ended.
@@ -147,20 +147,10 @@ class PullFolders:
         if self.partial.parent.exists() and not any(self.partial.parent.iterdir()):
             self.partial.parent.rmdir()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the pull's lock, which ends with the process. Raises `PullFailed` if it is taken."""
-        self.partial.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise PullFailed("Another process pulls the same files now.") from None
-        try:
-            yield
-        finally:
-            os.close(handle)
+    def locked(self) -> AbstractContextManager[None]:
+        """Hold the pull's lock. Raises `PullFailed` if it is taken."""
+        busy = PullFailed("Another process pulls the same files now.")
+        return locked(self.partial / "lock", busy)
 
 
 def _short_digest(text: str, length: int = 8) -> str:

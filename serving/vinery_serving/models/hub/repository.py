@@ -13,8 +13,6 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-import msgspec
-
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
@@ -81,14 +79,6 @@ def check_path(path: str, source: str) -> None:
 
 def is_archive(path: Path) -> bool:
     return path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"))
-
-
-def find_local(path: Path) -> bytes:
-    """Return a `Repository`, or why there is none. Only for a process that may be killed."""
-    try:
-        return msgspec.json.encode(local_repository(path))
-    except PullFailed as error:
-        return msgspec.json.encode(str(error))
 
 
 def local_repository(path: Path) -> Repository:

@@ -11,10 +11,13 @@ log.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -27,6 +30,22 @@ Bytes = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # as the database 
 
 class JobFailed(Exception):
     """The job cannot succeed as it is. The message gives administrators reason and remedy."""
+
+
+@contextmanager
+def locked(path: Path, busy: JobFailed, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock of a file, which ends with the process. Raises `busy` while another process
+    holds it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        yield
+    finally:
+        os.close(handle)
 
 
 class JobDocument(msgspec.Struct, frozen=True, kw_only=True):

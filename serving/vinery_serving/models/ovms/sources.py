@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import lark
+
+from vinery_serving.engine.options import option_value
+
 GRAPH: Final = "graph.pbtxt"
 _LLM: Final = "LLMCalculatorOptions"
 # Tasks of other graphs, by the beginning of a node's calculator.
@@ -20,6 +24,10 @@ _TASKS: Final = {
     "S2t": "transcriptions",
     "T2s": "speech",
 }
+
+
+Value = str | int | float | bool | dict[str, list["Value"]]
+Message = dict[str, list[Value]]
 
 
 class UnreadableSource(Exception):
@@ -132,7 +140,7 @@ def _flag_servables(flags: Mapping[str, str], roots: Roots, base: Path) -> Itera
     if (folder / GRAPH).is_file():
         served = _graph_servable(folder / GRAPH, name, served.source, roots)
     given = {GRAPH_NAMES.get(key, key): value for key, value in flags.items()}
-    options = {key: _typed(value) for key, value in given.items() if key in OF_MODELS}
+    options = {key: option_value(value) for key, value in given.items() if key in OF_MODELS}
     yield replace(served, options={**served.options, **options})
 
 
@@ -152,13 +160,6 @@ OF_MODELS: Final = frozenset(
         *("max_prompt_len", "cache_interval_multiplier"),
     }
 )
-
-
-def _typed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _is_config(document: Any) -> bool:
@@ -205,9 +206,12 @@ def _one_of_many(path: Path, name: str, source: str, roots: Roots) -> Servable:
 def _graph_servable(path: Path, name: str, source: str, roots: Roots) -> Servable:
     """Raises `UnreadableSource`."""
     try:
-        graph = parse_graph(_text(path))
+        return _found_in(parse_graph(_text(path)), path, name, source, roots)
     except (ValueError, RecursionError) as error:
         raise UnreadableSource(f"{path} is not a graph: {error}.") from None
+
+
+def _found_in(graph: Message, path: Path, name: str, source: str, roots: Roots) -> Servable:
     for node in graph.get("node", []):
         if not isinstance(node, dict):
             continue
@@ -252,90 +256,67 @@ def _text(path: Path) -> str:
 # needs the descriptions of all messages, which are in MediaPipe and in the model server. Here a
 # message is a dictionary of lists: each field may be repeated.
 
-Value = str | int | float | bool | dict[str, list["Value"]]
-Message = dict[str, list[Value]]
+_GRAMMAR: Final = r"""
+start: field*
+field: (WORD | "[" EXTENSION "]") ":"? (value | several) ("," | ";")?
+several: "[" (value ","?)* "]"
+?value: message | string | scalar
+message: "{" field* "}" | "<" field* ">"
+string: STRING+
+scalar: WORD
+EXTENSION: /[\w.+\/\s-]+/
+STRING: /"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'/
+WORD: /[-+]?[A-Za-z0-9_.+-]+/
+%ignore /\s+|#[^\n]*/
+"""
 
-_TOKEN: Final = re.compile(
-    r"""(?:\s|\#[^\n]*)+ | ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*' | [-+]?[A-Za-z0-9_.+-]+ | .)""",
-    re.VERBOSE,
-)
-_CLOSING: Final = {"{": "}", "<": ">"}
+
+class _Reader(lark.Transformer[lark.Token, Message]):
+    def start(self, fields: list[tuple[str, list[Value]]]) -> Message:
+        message: Message = {}
+        for name, values in fields:
+            message.setdefault(name, []).extend(values)
+        return message
+
+    message = start
+
+    def several(self, values: list[Value]) -> list[Value]:
+        return values
+
+    def field(self, parts: list[Any]) -> tuple[str, list[Value]]:
+        """Of the name of an extension, the last part counts."""
+        name, value = parts
+        if not re.match(r"[A-Za-z_\s]", name):
+            raise _unexpected(name, name.line)
+        return re.split(r"[./\s]+", name.strip())[-1], value if isinstance(value, list) else [value]
+
+    def string(self, texts: list[lark.Token]) -> str:
+        """Texts in a row are one. Raises ValueError for a wrong escape."""
+        try:
+            return "".join(ast.literal_eval(each) for each in texts)
+        except SyntaxError:
+            raise _unexpected(texts[0], texts[0].line) from None
+
+    def scalar(self, words: list[lark.Token]) -> Value:
+        word = str(words[0])
+        if word.lower() in ("true", "t", "false", "f"):
+            return word.lower().startswith("t")
+        for kind in (int, float):
+            with suppress(ValueError):
+                return kind(word)
+        return word
 
 
 def parse_graph(text: str) -> Message:
     """Return the message of a file. Raises ValueError with the line of the error."""
-    return _Reader(text).message("")
+    reader = lark.Lark(_GRAMMAR, parser="lalr", transformer=_Reader())
+    try:
+        message: Any = reader.parse(text)
+    except lark.UnexpectedInput as error:
+        found = getattr(error, "token", "") or getattr(error, "char", "")
+        raise _unexpected(found, error.line) from None
+    return dict(message)
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = [each for each in _TOKEN.finditer(text) if each[1]]
-        self._index = 0
-
-    def message(self, end: str) -> Message:
-        """Read the fields up to `end`; empty: the end of the file."""
-        fields: Message = {}
-        while (name := self._take()) != end:
-            if name == "[":  # an extension, whose last part counts
-                while (part := self._take()) not in ("]", ""):
-                    name = part.rpartition(".")[2]
-            if not re.match("[A-Za-z_]", name):
-                raise self._error()
-            self._skip(":")
-            fields.setdefault(name, []).extend(self._values())
-            self._skip(",;")
-        return fields
-
-    def _values(self) -> list[Value]:
-        if not self._skip("["):
-            return [self._value()]
-        values: list[Value] = []
-        while not self._skip("]"):
-            values.append(self._value())
-            self._skip(",")
-        return values
-
-    def _value(self) -> Value:
-        token = self._take()
-        if token in _CLOSING:
-            return self.message(_CLOSING[token])
-        try:
-            if token.startswith(('"', "'")):
-                texts = [str(ast.literal_eval(token))]
-                while self._next.startswith(('"', "'")):  # texts in a row are one
-                    texts.append(str(ast.literal_eval(self._take())))
-                return "".join(texts)
-        except SyntaxError:  # such as a wrong escape
-            raise self._error() from None
-        if not re.match(r"[\w.+-]", token):
-            raise self._error()
-        return _scalar(token)
-
-    @property
-    def _next(self) -> str:
-        return self._tokens[self._index][1] if self._index < len(self._tokens) else ""
-
-    def _take(self) -> str:
-        token = self._next
-        self._index += 1
-        return token
-
-    def _skip(self, marks: str) -> bool:
-        is_there = self._next != "" and self._next in marks
-        self._index += is_there
-        return is_there
-
-    def _error(self) -> ValueError:
-        found = self._tokens[self._index - 1] if self._index <= len(self._tokens) else None
-        line = self._text.count("\n", 0, found.start() if found else len(self._text)) + 1
-        return ValueError(f"line {line}: {found[1] if found else 'the end'} is not expected")
-
-
-def _scalar(word: str) -> Value:
-    if word.lower() in ("true", "t", "false", "f"):
-        return word.lower().startswith("t")
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(word)
-    return word
+def _unexpected(found: str, line: int | None) -> ValueError:
+    return ValueError(f"line {line}: {found or 'the end'} is not expected")

@@ -1,6 +1,5 @@
 """Turns a model of the model server into a model of Vinery, with a line for each option."""
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -8,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from vinery_serving.core.tasks import check_output_format
 from vinery_serving.engine.options import EngineOptions
+from vinery_serving.models.folder_options import read_apart
 from vinery_serving.models.ovms import sources
-from vinery_serving.processes.apart import NoAnswer, run_apart
 
 
 @dataclass(slots=True)
@@ -44,26 +41,20 @@ def read(
     path: Path | None, command: str, roots: sources.Roots
 ) -> tuple[sources.Found, list[Translation]]:
     """Read a path, or else a command line, in a confined process. Raises `UnreadableSource`."""
-    kinds = tuple[sources.Found, list[Translation]] | str
-    try:  # a configuration names graphs in any folder
-        text = asyncio.run(run_apart(find, path, command, roots, reads=(Path("/"),)))
-        answer = msgspec.json.decode(text, type=kinds, dec_hook=lambda kind, value: kind(value))
-    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
-        answer = f"Reading {path or command} {error}."
-    if isinstance(answer, str):
-        raise sources.UnreadableSource(answer)
-    return answer
+    return read_apart(  # a configuration names graphs in any folder
+        *(find, path or command, roots),
+        answers=tuple[sources.Found, list[Translation]],
+        fails=sources.UnreadableSource,
+        reads=(Path("/"),),
+    )
 
 
-def find(path: Path | None, command: str, roots: sources.Roots) -> bytes:
-    """Return what there is and its translations, or why there is nothing."""
-    answer: object
-    try:
-        found = sources.read_path(path, roots) if path else sources.read_command(command, roots)
-        answer = found, [translate(each, roots) for each in found.servables]
-    except sources.UnreadableSource as error:
-        answer = str(error)
-    return msgspec.json.encode(answer, enc_hook=str)
+def find(what: Path | str, roots: sources.Roots) -> tuple[sources.Found, list[Translation]]:
+    if isinstance(what, Path):
+        found = sources.read_path(what, roots)
+    else:
+        found = sources.read_command(what, roots)
+    return found, [translate(each, roots) for each in found.servables]
 
 
 def translate(servable: sources.Servable, roots: sources.Roots) -> Translation:
