@@ -354,36 +354,6 @@ async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
     return await prepared_of(engine, replace(HELLO, prompt=a_chat(("user", text))))
 
 
-async def test_the_next_engine_gets_the_pictures_too(engine):
-    media = messages.MediaInput(
-        0, (1, 2, 2), height=56, width=56, pixels=bytes(range(256)) * 36 + bytes(192)
-    )
-    received: list[bytes] = []
-
-    async def receive(gateway: Gateway) -> messages.Submit:
-        pixels = b""
-        while not isinstance(message := await gateway.receive(), messages.Submit):
-            pixels += message.pixels if isinstance(message, messages.MediaPixels) else b""
-        received.append(pixels)
-        return message
-
-    async def die(gateway: Gateway) -> None:
-        gateway.accept(await receive(gateway))
-        gateway.die()
-
-    async def finish(gateway: Gateway) -> None:
-        submit = await receive(gateway)
-        gateway.accept(submit)
-        gateway.tokens(submit, [END], "stop")
-
-    async with FakeEngine(engine.replicas.path, die, finish):
-        prepared = await prepared_of(engine)
-        submits = tuple(structs.replace(each, media=(media,)) for each in prepared.submits)
-        await events_of(replace(prepared, submits=submits))
-
-    assert received == [media.pixels, media.pixels]
-
-
 # -- Which requests are at fault when engines end
 
 
