@@ -18,20 +18,16 @@ from tests.hostile.case import BODIES, CHAT
 from tests.hostile.send import Target
 
 _MB: Final = 1e6
-_LOOK_EVERY_S: Final = 1.0
 _ASK_EVERY_S: Final = 0.1
 _TIMEOUT_S: Final = 120.0
 _FIRST_ANSWERS_S: Final = 30.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Web:
-    """The web processes of a platform, with all child processes. The list is read once a second,
-    because a search takes milliseconds."""
+    """The web processes of a platform, with all child processes."""
 
     supervisor: psutil.Process
-    _known: list[psutil.Process] = field(default_factory=list)
-    _looked_s: float = 0.0
 
     @classmethod
     def of(cls, pid: int) -> Web:
@@ -39,25 +35,19 @@ class Web:
 
     def cpu_s(self) -> float:
         """CPU time of the web processes and of all children, also of ended children."""
-        return sum(map(_cpu_s, self._family()))
+        return sum(_cpu_s(each) for web in self._processes() for each in _with_children(web))
 
     def memory_of_each_mb(self) -> dict[int, float]:
         """The resident memory of each web process without children, by process id."""
-        parents = filter(_is_web, self.supervisor.children(recursive=True))
-        return {parent.pid: _memory_mb(parent) for parent in parents}
+        return {web.pid: _memory_mb(web) for web in self._processes()}
 
     def cpu_of_all_s(self) -> float:
         """The CPU time of all processes of the platform: engines and their checkers, too."""
         every = [self.supervisor, *self.supervisor.children(recursive=True)]
         return sum(map(_own_cpu_s, every))
 
-    def _family(self) -> list[psutil.Process]:
-        now_s = time.monotonic()
-        if now_s - self._looked_s > _LOOK_EVERY_S:
-            self._looked_s = now_s
-            parents = filter(_is_web, self.supervisor.children(recursive=True))
-            self._known = [each for parent in parents for each in _with_children(parent)]
-        return self._known
+    def _processes(self) -> list[psutil.Process]:
+        return list(filter(_is_web, self.supervisor.children(recursive=True)))
 
 
 def _with_children(process: psutil.Process) -> list[psutil.Process]:
