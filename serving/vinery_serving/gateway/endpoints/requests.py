@@ -126,15 +126,14 @@ class ApiRequest:
     ) -> tuple[Engine, PreparedT]:
         """Read the body, and admit and prepare the request. Raises `ServingError`."""
         num_bytes = len(body)
-        reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
-        async with reader:
-            tree = "v2" if "v2" in self.url else self.tree
+        tree = "v2" if "v2" in self.url else self.tree
+        memory = Memory(self.memory.keeps, None, self.memory.compaction)
+        about = (tree, settings.VINERY_FINGERPRINT, memory)
+        async with RequestReader(self.runtime.workers, self.owner, reading, body, about) as reader:
             try:
                 self.memory.locks = record is not None
-                memory = Memory(self.memory.keeps, None, self.memory.compaction)
-                about = (tree, settings.VINERY_FINGERPRINT, memory)
-                head = await reader.parse(body, *about, recall=self.memory.read)
+                head = await reader.parse(self.memory.read)
             except errors.InvalidRequest:
                 if record is not None:
                     # The client gets the first error.
