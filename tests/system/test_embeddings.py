@@ -1,5 +1,6 @@
 """Embeddings, rerank and score on a running platform, with the models that ship."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.linalg import norm
 from tests.conftest import Running, until
 from tests.pooling_models import pooling_models
 from tests.system import clients
-from tests.system.clients import openai_of
+from tests.system.clients import openai_of, served, vinery
 from tests.system.ledger import is_written, metric, rows
 from tests.system.limiting import limit, num_tokens, remove_limits, stopped
 from tests.tables import golden_errors, table
@@ -116,7 +117,18 @@ def test_the_only_model_for_a_task_is_meant_and_cuts_texts_as_asked(platform: Ru
 
     assert num_used(truncate=True) == num_used(truncate_prompt_tokens=-1) == 512
     assert num_used(truncate_prompt_tokens=10, truncation_side="left") == 10
+
+    assert post(platform, "/v1/embeddings", input="Hi").json()["model"] == "tiny-embed"
     assert post(platform, "/rerank", query="a", documents=["b"]).json()["model"] == "tiny-rerank"
+    chat = [{"role": "user", "content": "Hello!"}]
+    assert post(platform, "/v1/chat/completions", messages=chat).json()["model"] == "tiny-chat"
+
+    tasks = {name: each["task"] for name, each in served(platform).items()}
+
+    assert tasks["tiny-chat"] == "chat"
+    assert (tasks["tiny-embed"], tasks["tiny-rerank"]) == ("embeddings", "rerank")
+    table = json.loads(vinery(platform, "model", "list", "--json"))
+    assert {each["name"]: each["task"] for each in table}["tiny-rerank"] == "rerank"
 
 
 def test_requests_are_recorded_limited_and_survive_their_engine(platform: Running) -> None:

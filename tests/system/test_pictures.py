@@ -18,10 +18,12 @@ from PIL import Image
 from tests.conftest import REPOSITORY, Running, until
 from tests.media.picture_server import serving_a_picture
 from tests.shapes import data_url, encoded
-from tests.system.clients import answers, openai_of, post, serving, vinery
+from tests.system.clients import answers, claude_of, openai_of, post, serving, vinery
 
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
+# Without it, a message asks for an answer without reasoning, and other requests do not.
+AS_OTHERS = {"chat_template_kwargs": {}}
 PNG = encoded(Image.new("RGB", (224, 224), "red"))
 INLINE = data_url(PNG)
 
@@ -66,7 +68,7 @@ def image_tokens(usage: Any) -> int | None:
     return getattr(usage.prompt_tokens_details, "image_tokens", None)
 
 
-def test_tokens_of_pictures_are_counted(client: openai.OpenAI, running: Running) -> None:
+def test_tokens_of_pictures_are_counted_in_any_api(client: openai.OpenAI, running: Running) -> None:
     for urls in ((), (INLINE,), (INLINE, INLINE)):
         answer = asked(client, *urls)
         counted = post(running, "/tokenize", {"model": NAME, "messages": question(*urls)})
@@ -74,8 +76,31 @@ def test_tokens_of_pictures_are_counted(client: openai.OpenAI, running: Running)
         assert answer.usage.prompt_tokens == counted.json()["count"]
         assert (image_tokens(answer.usage) or 0) == IMAGE_TOKENS * len(urls)
 
+    claude = claude_of(running)
+    source = {"type": "base64", "media_type": "image/png", "data": INLINE.partition(",")[2]}
+    content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image", "source": source}]
+    messages: Any = [{"role": "user", "content": content}]
 
-def test_twenty_megabytes_are_taken(client: openai.OpenAI) -> None:
+    message = claude.messages.create(
+        model=NAME, max_tokens=4, messages=messages, extra_body={"temperature": 0, **AS_OTHERS}
+    )
+    counted = claude.messages.count_tokens(model=NAME, messages=messages, extra_body=AS_OTHERS)
+
+    answer = asked(client, INLINE)
+    assert [block.text for block in message.content if block.type == "text"] == [
+        answer.choices[0].message.content
+    ]
+    usage = message.usage
+    num_prompt_tokens = usage.input_tokens + (usage.cache_read_input_tokens or 0)
+    assert counted.input_tokens == num_prompt_tokens == answer.usage.prompt_tokens
+
+
+def test_twenty_megabytes_are_taken_and_no_picture_by_a_text_model(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="takes text only") as caught:
+        client.chat.completions.create(model="tiny-chat", messages=question(INLINE), max_tokens=2)
+
+    assert caught.value.param == "messages[0].content[1].image_url"
+
     large = encoded(Image.effect_noise((4400, 4400), 90), compress_level=0)
     assert 18 * 2**20 < len(large) <= 20 * 2**20
     assert image_tokens(asked(client, data_url(large)).usage) == IMAGE_TOKENS
@@ -110,6 +135,8 @@ def test_a_rule_lets_a_url_in_within_a_second_or_a_folder_and_other_paths_stay_o
     on_v3 = client.with_options(base_url=f"{running.base_url}/v3")
 
     assert image_tokens(asked(on_v3, f"{pictures}/red.png").usage) == IMAGE_TOKENS
+    tested = vinery(running, "media", "test", f"{pictures}/red.png")
+    assert "picture of 224 x 224 pixels" in tested
     with pytest.raises(openai.BadRequestError, match="Only /v3 takes paths"):
         asked(client, f"{pictures}/red.png")
     with pytest.raises(openai.BadRequestError) as caught:

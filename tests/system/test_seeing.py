@@ -21,6 +21,7 @@ COLOUR = "What colour is it?"
 CONTENT = "What is in the picture?"
 LEFT = {"type": "text", "text": "What is on the left?"}
 SAME = {"type": "text", "text": "Are the pictures the same?"}
+ORIENTATION = 0x0112  # EXIF's tag
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,9 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
         yield openai_of(running)
 
 
-def image(picture: Image.Image) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": data_url(encoded(picture))}}
+def image(picture: Image.Image | bytes, detail: str = "auto") -> dict[str, Any]:
+    data = picture if isinstance(picture, bytes) else encoded(picture)
+    return {"type": "image_url", "image_url": {"url": data_url(data), "detail": detail}}
 
 
 def text(words: str) -> dict[str, Any]:
@@ -69,11 +71,25 @@ def test_digits_sides_numbers_and_directions_are_seen_at_any_size(client: openai
     assert answer(client, image(sides), LEFT) == "A red circle."
     assert answer(client, image(ImageOps.mirror(sides)), LEFT) == "A blue square."
 
+    wide = Image.new("RGB", (1200, 600), "white")
+    shapes.draw(wide, "circle", "red", (100, 150, 400, 450))
+    shapes.draw(wide, "square", "blue", (800, 150, 1100, 450))
+    assert answer(client, image(wide), text("What is on the right?")) == "A blue square."
+    assert answer(client, image(wide), LEFT) == "A red circle."
+
     asked = text("How many circles are there?")
     for number, words in ((1, "One."), (3, "Three."), (5, "Five.")):
         for side in (56 * 3, 112, 1500):
             picture = image(shapes.circles(number).resize((side, side)))
             assert answer(client, picture, asked) == words, side
+
+    # Every format, kind of pixel and orientation: tests/media/test_decoding_pictures.py
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    stored = shapes.an_arrow("right").rotate(90, expand=True)
+    data = encoded(stored, "JPEG", quality=95, exif=exif)
+
+    assert answer(client, image(data), text("Where does the arrow point?")) == "Right."
 
 
 def test_pictures_of_one_turn_or_more_are_distinguished_and_cached(client: openai.OpenAI) -> None:
@@ -97,9 +113,18 @@ def test_pictures_of_one_turn_or_more_are_distinguished_and_cached(client: opena
     assert answer_to(client, turns) == "A red circle."
     assert answer_to(client, turns[:3]) == "No."
 
-    done = client.chat.completions.create(model=NAME, messages=turns)  # type: ignore[arg-type]
+    messages: Any = [
+        {"role": "user", "content": [image(shapes.a_shape("square", "yellow")), text(COLOUR)]},
+        {"role": "assistant", "content": "Yellow."},
+        {"role": "user", "content": "What shape is it?"},
+    ]
+
+    assert answer_to(client, messages[:1]) == "Yellow."
+    done = client.chat.completions.create(model=NAME, messages=messages)
+
+    assert done.choices[0].message.content == "A square."
     details = done.usage.prompt_tokens_details
-    assert details.cached_tokens >= details.image_tokens == 32
+    assert details.cached_tokens >= details.image_tokens == 16
 
 
 def test_films_run_forwards_and_animations_are_films_or_pictures(client: openai.OpenAI) -> None:
@@ -111,10 +136,10 @@ def test_films_run_forwards_and_animations_are_films_or_pictures(client: openai.
         url = data_url(video(shapes.moving(direction), rate=2), "video/mp4")
         assert answer(client, film(url), asked) == f"{direction.capitalize()}."
 
-    # Other forms: tests/media/test_decoding_clips.py
     first, *others = shapes.moving("right")
-    data = encoded(first, "GIF", save_all=True, append_images=others, duration=500)
-    url = data_url(data, "image/gif")
-    picture = {"type": "image_url", "image_url": {"url": url}}
-    assert answer(client, film(url), asked) == "Right."
-    assert answer(client, picture, text("Where is the circle?")) == "On the left."
+    for form, options in (("GIF", {}), ("PNG", {}), ("WEBP", {"lossless": True})):
+        data = encoded(first, form, save_all=True, append_images=others, duration=500, **options)
+        url = data_url(data, f"image/{form.lower()}")
+        picture = {"type": "image_url", "image_url": {"url": url}}
+        assert answer(client, film(url), asked) == "Right.", form
+        assert answer(client, picture, text("Where is the circle?")) == "On the left.", form
