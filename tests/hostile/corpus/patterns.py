@@ -1,5 +1,4 @@
-"""Regular expressions, Lark and EBNF grammars, and XGrammar tags that are hard to compile. More of
-them, without a server: tests/grammars/test_large_grammars.py"""
+"""Regular expressions, Lark and EBNF grammars, and XGrammar tags that are hard to compile."""
 
 from __future__ import annotations
 
@@ -26,9 +25,8 @@ def pattern_cases() -> Iterator[Case]:
     for name, (size, build) in _EBNF.items():
         for param, named in _EBNF_NAMES.items():
             yield _case(name, CHAT, param, size, build, named)
-    yield _case(
-        "tags that double", CHAT, "structural_tag", _SIZE, _json(_deep_tag), _structural_tag
-    )
+    for name, tag in _TAGS.items():
+        yield _case(name, CHAT, "structural_tag", _SIZE, _json(tag), _structural_tag)
     for name, put_choices in _CHOICES.items():
         yield _case("many choices", CHAT, name, _SIZE, _choices, put_choices)
     yield _case("many tools with patterns", RESPONSES, "tools", _SIZE, _json(_tools), json.loads)
@@ -64,12 +62,18 @@ def _fixed(text: str) -> tuple[int, Build]:
 
 _PATTERNS: Final[Mapping[str, tuple[int, Build]]] = {
     "counts of counts": _fixed("((a{1,1000}){1,1000}){1,1000}"),
+    "look around": _fixed("(?=(a+))\\1(?!b)(?<=c)"),
     "classes": (_SIZE, lambda size: "[a-z0-9\\w\\s]" * num_of(size, 14)),
+    "all of unicode": _fixed("[\\u0000-\\U0010ffff]{1,500}[^a]{1,500}\\p{L}*"),
+    "not a pattern": _fixed("(((["),
 }
 _LARK: Final[Mapping[str, tuple[int, Build]]] = {
     "Lark with rules that double": _fixed(
         "start: r0\n" + "".join(f"r{at}: r{at + 1} r{at + 1}\n" for at in range(40)) + 'r40: "a"'
     ),
+    "Lark without an end": _fixed("start: a\na: b\nb: a"),
+    "Lark with templates": _fixed('_t{x}: x x\nstart: _t{_t{_t{_t{_t{_t{"a"}}}}}}'),
+    "Lark with an import": _fixed("%import common.WS\n%import .secrets (A)\nstart: A"),
     "Lark that is too long": (1 << 20, lambda size: "start: /a/ // " + "a" * size),
 }
 _EBNF: Final[Mapping[str, tuple[int, Build]]] = {
@@ -79,6 +83,13 @@ _EBNF: Final[Mapping[str, tuple[int, Build]]] = {
         + 'r40 ::= "a"'
     ),
     "EBNF with a huge count": _fixed('root ::= "a"{1,1000000000}'),
+    "EBNF without a root": _fixed('leaf ::= "a"'),
+    "EBNF of many rules": (
+        _SIZE,
+        lambda size: (
+            "root ::= r0\n" + "".join(f'r{at} ::= "{at}"\n' for at in range(num_of(size, 18)))
+        ),
+    ),
 }
 _PATTERN_NAMES: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "guided_regex": lambda text: {"guided_regex": text},
@@ -96,6 +107,11 @@ _CHOICES: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
 
 def _choices(size: int) -> str:
     return json.dumps([f"choice {number}" for number in range(num_of(size, 16))])
+
+
+def _sequence(size: int) -> Any:
+    parts = [{"type": "const_string", "value": "a"} for _ in range(num_of(size, 44))]
+    return {"type": "sequence", "elements": parts}
 
 
 def _deep_tag(size: int) -> Any:
@@ -118,3 +134,10 @@ def _tools(size: int) -> Any:
         for at in range(num_of(size, 110))
     ]
     return {"tools": tools, "tool_choice": "required"}
+
+
+_TAGS: Final[Mapping[str, Callable[[int], Any]]] = {
+    "a long sequence of tags": _sequence,
+    "tags that double": _deep_tag,
+    "a tag of no type": lambda size: {"type": "structural_tag", "format": {"type": "?"}},
+}
