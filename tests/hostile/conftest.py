@@ -74,9 +74,9 @@ class Besieged:
                 return None
         return fault or f"took {cost_s:.1f} CPU seconds"
 
-    def failures_of_neighbour(self, begun_s: float) -> list[Any]:
-        """The neighbour's requests since `begun_s` that were not answered with 200."""
-        return [each for each in self.neighbour.since(begun_s) if each.status != 200]
+    def failures_of_neighbour(self, begun_s: float) -> list[int]:
+        """The other statuses than 200 that the neighbour got since `begun_s`."""
+        return [each for each in self.neighbour.since(begun_s) if each != 200]
 
     def wait_until_idle(self) -> None:
         """Until all processes together have left most of a core to others for a while."""

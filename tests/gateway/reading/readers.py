@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
+from vinery_serving.core.memory import NO_MEMORY, Needs, Recalled
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES, RequestReader
@@ -30,6 +31,10 @@ async def no_files(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
     return {}
 
 
+async def no_memory(needs: Needs) -> Recalled:
+    raise AssertionError(needs)
+
+
 async def read(
     pool: WorkerPool,
     engine: Engine,
@@ -39,6 +44,7 @@ async def read(
     tree: str = "v1",
 ) -> Any:
     pool.allow([engine.entry.folder])
-    async with RequestReader(pool, 1, READINGS[name], len(body)) as reader:
-        await reader.parse(body, tree, "vinery")
+    about = (tree, "vinery", NO_MEMORY)
+    async with RequestReader(pool, 1, READINGS[name], body, about) as reader:
+        await reader.parse(no_memory)
         return await reader.prepare(engine, fetch, ORIGIN)

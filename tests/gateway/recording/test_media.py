@@ -133,57 +133,24 @@ async def test_a_rule_limits_the_number_of_media_inline_ones_too(
 
 # -- No field that names a file by URL or path is a way to what no rule allows
 #
-# Each attack is sent in every such field of every endpoint and URL tree, to the most lenient rules:
-# the rules allow the hosts of the attacks, on all used ports, and one folder.
-
-_OUTPUT = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-
-
-def chat(part: dict[str, Any], role: str = "user") -> dict[str, Any]:
-    return {"model": "m", "messages": [{"role": role, "content": [part]}]}
-
-
-def chat_bodies(url: str) -> Iterator[dict[str, Any]]:
-    yield chat({"type": "image_url", "image_url": {"url": url}})
-    yield chat({"type": "image_url", "image_url": url})
-    yield chat({"type": "video_url", "video_url": {"url": url}})
-    yield chat({"type": "file", "file": {"file_url": url}})
-
-
-def response_bodies(url: str) -> Iterator[dict[str, Any]]:
-    parts: tuple[dict[str, Any], ...] = (
-        {"type": "input_image", "image_url": url},
-        {"type": "input_video", "video_url": url},
-        {"type": "input_file", "file_url": url},
-    )
-    for part in parts:
-        yield {"model": "m", "input": [{"role": "user", "content": [part]}]}
-    output = {"type": "function_call_output", "call_id": "c", "output": [parts[0]]}
-    yield {"model": "m", "input": [_OUTPUT, output]}
-
-
-def message_bodies(url: str) -> Iterator[dict[str, Any]]:
-    source = {"type": "url", "url": url}
-    image = {"type": "image", "source": source}
-    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "c", "content": [image]}
-    conversations: tuple[list[dict[str, Any]], ...] = (
-        [{"role": "user", "content": [image]}],
-        [{"role": "user", "content": [{"type": "document", "source": source}]}],
-        [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}],
-    )
-    for messages in conversations:
-        yield {"model": "m", "max_tokens": 1, "messages": messages}
+# Each attack is sent in a field of each API, to the most lenient rules: the rules allow the hosts
+# of the attacks, on all used ports, and one folder. Fields: tests/protocols/test_reading_media.py
 
 
 def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
-    for dialect in (V1, V3):
-        for body in chat_bodies(url):
-            yield Endpoint.CHAT, dialect, json.dumps(body).encode()
-        for body in response_bodies(url):
-            yield Endpoint.RESPONSES, dialect, json.dumps(body).encode()
-    for body in message_bodies(url):
-        yield Endpoint.MESSAGES, V1, json.dumps(body).encode()
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    file = {"type": "input_file", "file_url": url}
+    image = {"type": "image", "source": {"type": "url", "url": url}}
+    for endpoint, dialects, field, part in (
+        (Endpoint.CHAT, (V1, V3), "messages", picture),
+        (Endpoint.RESPONSES, (V1, V3), "input", file),
+        (Endpoint.MESSAGES, (V1,), "messages", image),
+    ):
+        body = {"model": "m", "max_tokens": 1, field: [{"role": "user", "content": [part]}]}
+        if endpoint is Endpoint.RESPONSES:
+            del body["max_tokens"]
+        for dialect in dialects:
+            yield endpoint, dialect, json.dumps(body).encode()
 
 
 async def fetch_body(runtime: Runtime, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:

@@ -16,16 +16,19 @@ from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService
-from vinery_accounts.usage.entries import Admission, Settlement, Weights, entries_in
-from vinery_accounts.usage.journal import journals_in
+from vinery_accounts.usage.entries import Admission, Media, Settlement, Weights, entries_in
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
-from vinery_accounts.usage.recovery import recover_orphans
 from vinery_serving.core.errors import InvalidRequest, LimitReached, UsageNotRecorded, cited
 from vinery_serving.core.events import QUOTA, TokenCounts
 from vinery_serving.core.media import MediaUsage
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
-from vinery_serving.gateway.recording.record import RequestRecord, Reservation, count_request
+from vinery_serving.gateway.recording.record import (
+    RequestRecord,
+    Reservation,
+    _usage,
+    count_request,
+)
 from vinery_serving.gateway.state.drain import LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
@@ -33,7 +36,7 @@ from vinery_serving.protocols.common.encoding import error_body
 
 
 def new_record(
-    ledger: UsageLedger, caller: Caller = ANONYMOUS, body: bytes = b"", **members: Any
+    ledger: Any, caller: Caller = ANONYMOUS, body: bytes = b"", **members: Any
 ) -> RequestRecord:
     """The record of a request in a process with this ledger and a runtime with these members."""
     runtime = SimpleNamespace(
@@ -54,63 +57,36 @@ def new_record(
     )
 
 
-class Process:
-    """A web process that admits one request, and is killed."""
+class Journal(list[Admission]):
+    """In the place of a ledger. What recovery makes of it: tests/accounts/test_usage_entries.py"""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._ledger = UsageLedger(folder)
-        self._record = new_record(self._ledger)
-
-    def begin(self, *, asked: str, serves: str) -> None:
-        self._record.admit(model=asked, is_streamed=False)
-        self._record.name_model(serves)
-
-    def note_pictures(self, meter: Meter) -> None:
-        self._record.meter = meter
-        self._record.note_media()
-
-    def killed(self) -> Settlement:
-        """Kill it. Returns what the next process records."""
-        rows: list[Settlement] = []
-        self._ledger._journal.close()
-        recover_orphans(self._folder, rows.extend)
-        (row,) = rows
-        return row
-
-    @property
-    def num_lines(self) -> int:
-        (journal,) = journals_in(self._folder)
-        return journal.read_bytes().count(b'"type":"admission"')
-
-
-@pytest.fixture
-async def process(tmp_path: Path) -> Process:
-    return Process(tmp_path)
+    admit = list[Admission].append
 
 
 @pytest.mark.parametrize("asked", ["default", "reference-chat"])
-async def test_it_is_recorded_with_the_model_that_served(process: Process, asked: str) -> None:
-    process.begin(asked=asked, serves="reference-chat")
+async def test_it_is_recorded_with_the_model_that_served(asked: str) -> None:
+    journal = Journal()
+    record = new_record(journal)
+    record.admit(model=asked)
+    record.name_model("reference-chat")
 
-    assert process.num_lines == (2 if asked == "default" else 1)
-    admission = process.killed().admission
-    assert (admission.model, admission.asked_model) == ("reference-chat", asked)
+    assert len(journal) == (2 if asked == "default" else 1)
+    assert (journal[-1].model, journal[-1].asked_model) == ("reference-chat", asked)
 
 
-async def test_pictures_of_a_killed_process_are_recorded_and_text_is_written_once(
-    process: Process,
-) -> None:
-    process.begin(asked="m", serves="m")
-    process.note_pictures(Meter())
-    assert process.num_lines == 1
+async def test_pictures_are_written_before_the_answer_and_text_is_written_once() -> None:
+    journal = Journal()
+    record = new_record(journal)
+    record.admit(model="m")
+    record.note_media()
+    assert len(journal) == 1
 
     pictures = MediaUsage(num_files=2, num_bytes=10, num_pixels=300, decode_s=0.004)
-    process.note_pictures(Meter(media=pictures, media_spans=((3, 8),), tokens=TokenCounts(9)))
-    assert process.num_lines == 2
-    row = process.killed()
-    assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (2, 10, 300)
-    assert (row.decode_ms, row.num_image_tokens) == (4.0, 0)
+    record.meter = Meter(media=pictures, media_spans=((3, 8),), tokens=TokenCounts(9))
+    record.note_media()
+    assert journal[1].media == Media(
+        num_files=2, num_bytes=10, num_pixels=300, spans=((3, 8),), decode_ms=4.0
+    )
 
 
 async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(
@@ -133,10 +109,11 @@ async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(
     assert traffic.models["m"].requests == {("completions", 503): 1}
 
 
-async def test_a_long_name_of_a_model_takes_little_space_in_the_journal(process: Process) -> None:
-    process.begin(asked="m" * 1_000_000, serves="reference-chat")
+async def test_a_long_name_of_a_model_takes_little_space_in_the_journal() -> None:
+    journal = Journal()
+    new_record(journal).admit(model="m" * 1_000_000)
 
-    assert process._ledger.backlog_bytes < 2000
+    assert len(journal[0].model + journal[0].asked_model) < 2000
 
 
 async def test_a_refusal_is_recorded_with_its_message_and_its_field(tmp_path: Path) -> None:
@@ -230,30 +207,31 @@ def follow(limits: LimitService, *rules: Rule) -> None:
     limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
 
+Wanted = tuple[str, TokenCounts, PreparedRequest]
+
+
 def prepared(
     max_tokens: int, *, num_answers: int = 1, is_search: bool = False, num_later: int = 0
-) -> PreparedRequest:
+) -> Wanted:
     submit = SimpleNamespace(
         max_new_tokens=max_tokens, beams=SimpleNamespace(width=num_answers) if is_search else None
     )
     made = SimpleNamespace(
-        engine=SimpleNamespace(entry=SimpleNamespace(name="small")),
-        meter=Meter(tokens=TokenCounts(NUM_PROMPT_TOKENS)),
         request=SimpleNamespace(n=num_answers),
         submits=(submit,) * (1 if is_search else num_answers),
         num_later_tokens=num_later,
     )
-    return cast(PreparedRequest, made)
+    return "small", TokenCounts(NUM_PROMPT_TOKENS), cast(PreparedRequest, made)
 
 
 def reservation_of(limits: LimitService, request_id: str = "r") -> Reservation:
     return Reservation(limits, ANONYMOUS, request_id)
 
 
-async def reserved(limits: LimitService, request: PreparedRequest | None = None) -> Reservation:
+async def reserved(limits: LimitService, request: Wanted | None = None) -> Reservation:
     """A request of up to 1,000 tokens that has its reservation."""
     quota = reservation_of(limits)
-    await quota.reserve(request or prepared(1000))
+    await quota.reserve(*(request or prepared(1000)))
     return quota
 
 
@@ -307,9 +285,9 @@ async def test_a_limit_of_end_users_binds_each_of_them_and_no_request_without_on
         return made
 
     for number, end_user in enumerate(("ann", "bob", "", "")):
-        await of(end_user, f"r{number}").reserve_input("small", 10)
+        await of(end_user, f"r{number}").reserve("small", TokenCounts(10))
     late = of("ann", "late")
-    for refused in (late.reserve_input("small", 10), late.reserve(prepared(5))):
+    for refused in (late.reserve("small", TokenCounts(10)), late.reserve(*prepared(5))):
         with pytest.raises(LimitReached, match="of each end user of this key's project: Limit 12"):
             await refused
     assert {bound.scope for bound in late.bound_limits} == {"end_user:3"}
@@ -344,7 +322,7 @@ async def test_a_request_gets_the_last_tokens_as_its_last_grant() -> None:
         ("insufficient_quota", {"x-should-retry": "false"}),
     ):
         with pytest.raises(LimitReached) as refused:
-            await reservation_of(limits, "next").reserve(prepared(1000))
+            await reservation_of(limits, "next").reserve(*prepared(1000))
         assert (refused.value.status, refused.value.code) == (429, code)
         assert header.items() <= refused.value.headers.items()
         quota.settle(answered(40))
@@ -361,7 +339,7 @@ async def test_many_short_answers_that_come_back_use_all_of_a_quota(seed: int) -
         quota = reservation_of(limits, str(number))
         while True:
             try:
-                await quota.reserve(prepared(1000))
+                await quota.reserve(*prepared(1000))
                 break
             except LimitReached as refused:
                 if "retry-after" not in refused.headers:
@@ -381,7 +359,7 @@ async def test_a_bucket_refuses_a_request_instead_of_granting_its_last_tokens() 
     limits = limits_of(rule(200, window=Window.MINUTE))
     await reserved(limits)
     with pytest.raises(LimitReached) as refused:
-        await reservation_of(limits, "next").reserve(prepared(1000))
+        await reservation_of(limits, "next").reserve(*prepared(1000))
     assert refused.value.code == "rate_limit_exceeded"
     # 76 tokens are missing, and 200 flow in a minute.
     assert refused.value.headers["retry-after"] == "23"
@@ -420,9 +398,9 @@ async def test_a_limit_that_was_removed_ends_no_answer() -> None:
 async def test_a_beam_search_is_reserved_as_a_whole_or_refused() -> None:
     limits = limits_of(rule(100))
     with pytest.raises(LimitReached, match="too large"):
-        await reservation_of(limits).reserve(prepared(60, num_answers=2, is_search=True))
+        await reservation_of(limits).reserve(*prepared(60, num_answers=2, is_search=True))
     assert await num_used(limits) == 0
-    await reservation_of(limits).reserve(prepared(45, num_answers=2, is_search=True))
+    await reservation_of(limits).reserve(*prepared(45, num_answers=2, is_search=True))
     assert await num_used(limits) == 100
 
 
@@ -506,12 +484,12 @@ async def test_a_request_holds_a_slot_for_each_of_its_answers(is_search: bool) -
     limits = limits_of(rule(8, metric=Metric.CONCURRENCY, window=Window.NONE))
     reservation = reservation_of(limits)
 
-    await reservation.reserve(prepared(9, num_answers=5, is_search=is_search))
+    await reservation.reserve(*prepared(9, num_answers=5, is_search=is_search))
     with pytest.raises(LimitReached, match="concurrent answers of this server: Limit 8, Used 5"):
-        await reservation_of(limits, "other").reserve(prepared(9, num_answers=4))
+        await reservation_of(limits, "other").reserve(*prepared(9, num_answers=4))
     reservation.settle(Meter())
 
-    await reservation_of(limits, "third").reserve(prepared(9, num_answers=8))
+    await reservation_of(limits, "third").reserve(*prepared(9, num_answers=8))
 
 
 async def test_a_budget_refuses_the_request_that_exceeds_it_and_says_so_in_money() -> None:
@@ -524,13 +502,13 @@ async def test_a_budget_refuses_the_request_that_exceeds_it_and_says_so_in_money
 
     for number in range(4):
         made = Reservation(limits, caller, f"r{number}")
-        await made.reserve(prepared(5))
-        assert made.cost(answered(2)) == 10 * 1000 + 2 * 123
+        await made.reserve(*prepared(5))
+        assert _usage(answered(2)).cost(made.weights) == 10 * 1000 + 2 * 123
         made.settle(answered(2))
 
     refused = Reservation(limits, caller, "refused")
     with pytest.raises(LimitReached) as caught:
-        await refused.reserve(prepared(5))
+        await refused.reserve(*prepared(5))
     text = str(caught.value)
     expected = "You exceeded your budget of 0.05 EUR per month of this key's project: "
     assert text.startswith(f"{expected}Used 0.040984 EUR, Requested 0.010123 EUR. It resets in ")

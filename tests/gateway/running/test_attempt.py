@@ -1,6 +1,7 @@
 """One submission: the engine's updates of several choices become events in order."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,63 +166,46 @@ class Source:
         self.is_last = given_ < num_tokens
 
 
-@dataclass
-class Answer:
-    """An answer in the engine, which ends at the limit, the last grant or an end token."""
-
-    num_wanted: int
-    num_granted: int
-    num_generated: int = 0
-    num_used: int = 0  # that the gateway has read
-    is_last: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        return self.num_generated == self.num_wanted or (
-            self.is_last and self.num_generated >= self.num_granted
-        )
-
-
 class Generation:
-    """Answers in any order of generation, which a gateway reads now and then."""
+    """Answers in any order of generation, which a gateway reads now and then. An answer ends at its
+    limit, the last grant or an end token."""
 
     def __init__(self, source: Source, wanted: list[int]) -> None:
-        self.source = source
-        self.grants = TokenGrants(source, dict(enumerate(wanted)))
-        self.answers = {
-            id_: Answer(wanted[id_], num) for id_, num in self.grants.num_granted.items()
-        }
-        self.open = set(self.answers)
+        self.source, self.wanted = source, dict(enumerate(wanted))
+        self.grants = TokenGrants(source, dict(self.wanted))
+        self.granted = dict(self.grants.num_granted)
+        self.made, self.used = dict.fromkeys(self.wanted, 0), dict.fromkeys(self.wanted, 0)
+        self.open, self.last = set(self.wanted), set[int]()
         self.send_grants(self.open if self.grants.is_last else ())
 
-    def send_grants(self, ids: object) -> None:
-        assert isinstance(ids, set | list | tuple)
+    def send_grants(self, ids: Iterable[int]) -> None:
         for id_ in ids:
-            self.answers[id_].num_granted = self.grants.num_granted[id_]
-            self.answers[id_].is_last = self.grants.is_last
+            self.granted[id_] = self.grants.num_granted[id_]
+            if self.grants.is_last:
+                self.last.add(id_)
+
+    def has_ended(self, id_: int) -> bool:
+        is_at_end = id_ in self.last and self.made[id_] >= self.granted[id_]
+        return is_at_end or self.made[id_] == self.wanted[id_]
 
     def write(self, id_: int, num_tokens: int) -> None:
-        answer = self.answers[id_]
-        if not answer.has_ended:
-            may_generate = min(answer.num_granted, answer.num_wanted)
-            answer.num_generated = max(
-                answer.num_generated, min(answer.num_generated + num_tokens, may_generate)
-            )
+        if not self.has_ended(id_):
+            most = min(self.granted[id_], self.wanted[id_])
+            self.made[id_] = max(self.made[id_], min(self.made[id_] + num_tokens, most))
 
     def stop(self, id_: int) -> None:
-        answer = self.answers[id_]
-        answer.num_used = answer.num_wanted = answer.num_generated
+        self.used[id_] = self.wanted[id_] = self.made[id_]
         self.open.discard(id_)
 
     def read(self) -> None:
         for id_ in list(self.open):
-            self.answers[id_].num_used = self.answers[id_].num_generated
-            if self.answers[id_].has_ended:
+            self.used[id_] = self.made[id_]
+            if self.has_ended(id_):
                 self.open.discard(id_)
-        num_in_all = sum(answer.num_used for answer in self.answers.values())
-        if self.open and num_in_all >= self.grants.next_check_at:
-            used = {id_: self.answers[id_].num_used for id_ in self.open}
-            self.send_grants(asyncio.run(self.grants.update(used, num_in_all)))
+        if self.open and sum(self.used.values()) >= self.grants.next_check_at:
+            used = {id_: self.used[id_] for id_ in self.open}
+            update = self.grants.update(used, sum(self.used.values()))
+            self.send_grants(asyncio.run(update))
 
 
 STEPS = st.lists(
@@ -246,16 +230,14 @@ def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(wanted, 
                 generation.stop(number % len(wanted))
             case "read":
                 generation.read()
-        num_generated = sum(answer.num_generated for answer in generation.answers.values())
-        assert num_generated <= generation.source.num_granted
+        assert sum(generation.made.values()) <= generation.source.num_granted
     for _ in range(500):  # no answer waits forever
         for id_ in generation.open:
             generation.write(id_, 7)
         generation.read()
     assert not generation.open
-    cut = [each for each in generation.answers.values() if each.is_last and each.has_ended]
-    if cut and len(wanted) == 1:
-        assert cut[0].num_generated == min(cut[0].num_wanted, generation.source.num_tokens)
+    if generation.last == {0} and len(wanted) == 1 and generation.has_ended(0):
+        assert generation.made[0] == min(generation.wanted[0], generation.source.num_tokens)
 
 
 def two_answers(num_tokens: int) -> Generation:
@@ -274,5 +256,5 @@ def test_unused_tokens_of_an_answer_go_to_the_others_and_the_last_ones_are_divid
     generation.write(0, NUM_EACH)
     generation.read()
     assert generation.source.is_last
-    assert [answer.num_granted for answer in generation.answers.values()] == [150, 150]
-    assert all(answer.is_last for answer in generation.answers.values())
+    assert generation.granted == {0: 150, 1: 150}
+    assert generation.last == {0, 1}

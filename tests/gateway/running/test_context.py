@@ -1,8 +1,6 @@
 """Prompts that do not fit into the context, conversations that are shortened or summarized, and
 templates that cannot render a request."""
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,21 +18,12 @@ from tests.gateway.running.tiny_chat import (
     new_engine,
     prepared_of,
 )
-from tests.operations import growth
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.pooling import Padding, TokenizeRequest
-from vinery_serving.core.request import (
-    Conversation,
-    Encoding,
-    Message,
-    Role,
-    Stopping,
-    Tool,
-    ToolCall,
-)
+from vinery_serving.core.request import Conversation, Encoding, Message, Stopping, Tool, ToolCall
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepare import prepare_within
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
@@ -169,61 +158,6 @@ def test_no_more_is_left_out_than_necessary(conversation, limit):
 
     best = next((length for length in lengths if length <= limit), lengths[-1] if lengths else None)
     assert (None if prompt is None else prompt.num_tokens) == best
-
-
-@given(conversations())
-def test_required_messages_stay_and_calls_keep_their_outputs(conversation):
-    messages = conversation.messages
-    spans = droppable(messages)
-    dropped = {at for span in spans for at in span}
-    assert sorted(dropped) == sorted(at for span in spans for at in span)
-    assert len(messages) - 1 not in dropped
-    assert all(messages[at].role is not Role.SYSTEM for at in dropped)
-    questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
-    assert not questions or questions[-1] not in dropped
-
-
-# -- Preparing a request costs at most twice the work for a field of twice the size
-
-QUESTION, ANSWER = a_message("user", "Hi"), a_message("assistant", "Hi")
-CALL = req.ToolCall("c", "f", "{}")
-
-
-@table(
-    "fields",
-    [
-        lambda n: {"steering": req.Steering(logit_bias=tuple((at, 1.0) for at in range(n)))},
-        lambda n: {"steering": req.Steering(bad_words=tuple(f"w{at}" for at in range(n)))},
-        lambda n: {"steering": req.Steering(bad_words_token_ids=((1, 2),) * n)},
-        lambda n: {"steering": req.Steering(allowed_token_ids=(1,) * n)},
-        lambda n: {"stopping": req.Stopping(stop_token_ids=(1,) * n)},
-        lambda n: {"n": n},
-    ],
-)
-def test_a_field_of_twice_the_size(fields):
-    engine = new_engine(Path("/nowhere"))
-
-    def work(size: int) -> Callable[[], Any]:
-        request = replace(HELLO, **fields(size))
-        return lambda: asyncio.run(prepared_of(engine, request))
-
-    assert growth(work, 128) < 2.1
-
-
-@table(
-    "messages",
-    [
-        lambda n: (QUESTION, ANSWER) * n,
-        lambda n: (QUESTION, a_message("assistant", tool_calls=(CALL,) * n), QUESTION),
-        lambda n: (QUESTION, *(a_message("tool", tool_call_id="c"),) * n, QUESTION),
-    ],
-)
-def test_finding_what_may_be_left_out(messages):
-    def work(size: int) -> Callable[[], Any]:
-        found = messages(size)
-        return lambda: droppable(found)
-
-    assert growth(work, 500) < 2.1
 
 
 # -- Texts of prompts, and templates that cannot render a request

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from tests.fakes.engine import FakeEngine, Gateway
+from tests.fakes.engine import FakeEngine, Gateway, Script
 from tests.gateway.running.tiny_chat import (
     HELLO,
     accepted,
@@ -65,6 +65,16 @@ async def die_after_a_token(gateway: Gateway) -> None:
     gateway.die()
 
 
+def ending(submits: list[messages.Submit]) -> Script:
+    """Notes a submission, and ends its answer."""
+
+    async def end(gateway: Gateway) -> None:
+        submits.append(submit := await accepted(gateway))
+        gateway.tokens(submit, [END], "stop")
+
+    return end
+
+
 deaths = pytest.mark.parametrize("death", [die_at_once, die_after_accepting, die_after_a_token])
 SEEDED = replace(HELLO, sampling=Sampling(temperature=0.9, seed=1))
 
@@ -98,11 +108,7 @@ async def test_the_next_engine_goes_on_with_an_answer_that_is_charged_once(engin
 async def test_only_samples_with_a_seed_are_generated_again(engine, sampling, is_replayed):
     submits: list[messages.Submit] = []
 
-    async def go_on(gateway: Gateway) -> None:
-        submits.append(submit := await accepted(gateway))
-        gateway.tokens(submit, [END], "stop")
-
-    async with FakeEngine(engine.replicas.path, die_after_a_token, go_on):
+    async with FakeEngine(engine.replicas.path, die_after_a_token, ending(submits)):
         await whole(await prepared_of(engine, replace(HELLO, sampling=sampling)))
 
     assert submits[0].known == messages.Known(array("i", ids_of(TEXT)[:1]).tobytes(), is_replayed)
@@ -118,12 +124,8 @@ async def test_the_next_engine_takes_the_grammar_that_the_first_one_took(engine,
         gateway.tokens(submit, ids_of(TEXT)[:1])
         gateway.die()
 
-    async def go_on(gateway: Gateway) -> None:
-        submits.append(submit := await accepted(gateway))
-        gateway.tokens(submit, [END], "stop")
-
     schema = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "string"}', "response_format.schema")
-    async with FakeEngine(engine.replicas.path, die, go_on):
+    async with FakeEngine(engine.replicas.path, die, ending(submits)):
         prepared = await prepared_of(engine, replace(HELLO, grammar=schema))
         await whole(prepared)
 
@@ -352,36 +354,6 @@ async def test_planned_ends_have_a_limit(engine):
 
 async def prepared_with(engine: Engine, text: str) -> PreparedRequest:
     return await prepared_of(engine, replace(HELLO, prompt=a_chat(("user", text))))
-
-
-async def test_the_next_engine_gets_the_pictures_too(engine):
-    media = messages.MediaInput(
-        0, (1, 2, 2), height=56, width=56, pixels=bytes(range(256)) * 36 + bytes(192)
-    )
-    received: list[bytes] = []
-
-    async def receive(gateway: Gateway) -> messages.Submit:
-        pixels = b""
-        while not isinstance(message := await gateway.receive(), messages.Submit):
-            pixels += message.pixels if isinstance(message, messages.MediaPixels) else b""
-        received.append(pixels)
-        return message
-
-    async def die(gateway: Gateway) -> None:
-        gateway.accept(await receive(gateway))
-        gateway.die()
-
-    async def finish(gateway: Gateway) -> None:
-        submit = await receive(gateway)
-        gateway.accept(submit)
-        gateway.tokens(submit, [END], "stop")
-
-    async with FakeEngine(engine.replicas.path, die, finish):
-        prepared = await prepared_of(engine)
-        submits = tuple(structs.replace(each, media=(media,)) for each in prepared.submits)
-        await events_of(replace(prepared, submits=submits))
-
-    assert received == [media.pixels, media.pixels]
 
 
 # -- Which requests are at fault when engines end

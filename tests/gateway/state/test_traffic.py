@@ -92,12 +92,10 @@ def test_durations_are_counted_separately_and_answers_by_their_reason() -> None:
         histogram = model.durations[name]
         assert (sum(histogram.nums), histogram.sum_ms) == (num, sum_ms)
 
-
-def test_answers_that_were_left_or_failed_are_counted_as_such() -> None:
-    begun = settlement(first_token_ms=5.0, total_ms=90.0)
+    begun_alone = settlement(first_token_ms=5.0, total_ms=90.0)
     model = counted(
-        structs.replace(begun, outcome=Outcome.CLIENT_GONE),
-        structs.replace(begun, outcome=Outcome.FAILED),
+        structs.replace(begun_alone, outcome=Outcome.CLIENT_GONE),
+        structs.replace(begun_alone, outcome=Outcome.FAILED),
     ).models["small"]
 
     assert model.finished == {"abort": 1, "error": 1}

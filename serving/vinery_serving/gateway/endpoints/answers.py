@@ -1,8 +1,9 @@
 """The table of endpoints with JSON bodies, and how each sends its answer."""
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, cast
 
 from channels.routing import URLRouter
@@ -48,30 +49,31 @@ async def embed(
     exchange, draft = read
     model = engine.entry.name
     record.meter.tokens = TokenCounts(draft.num_tokens)
-    await record.reservation.reserve_input(model, draft.num_tokens)
+    await record.reservation.reserve(model, record.meter.tokens)
     vectors = await pool(draft, engine, record.meter, request.origin)
     # The vectors stay in memory until the client has read the answer.
     request.claim.cover(sum(map(len, (*draft.texts, *vectors))))
     parts = exchange.body(draft, vectors, model, request.id)
-    first, second = _some(parts), _some(parts)
-    if not second:
-        await send_whole(request, record, first)
+    part, following = _some(parts), _some(parts)
+    if not following:
+        await send_whole(request, record, part)
         return
+    # Written as fast as the client reads, while other requests go on.
     headers = [*edge.JSON, *record.reservation.headers]
     request.has_started = True
-    whole = chain((first, second), iter(partial(_some, parts), b""))
-    await edge.send_parts(request.send, headers, _recorded(record, whole))
+    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+    while part:
+        record.add_answer(part)
+        if not following:
+            record.succeed()
+        body = {"type": "http.response.body", "body": part, "more_body": bool(following)}
+        await request.send(body)
+        await asyncio.sleep(0)
+        part, following = following, _some(parts)
 
 
 def _some(parts: Iterator[bytes]) -> bytes:
     return b"".join(islice(parts, _PARTS_AT_ONCE))
-
-
-def _recorded(record: RequestRecord, parts: Iterable[bytes]) -> Iterator[bytes]:
-    for part in parts:
-        record.add_answer(part)
-        yield part
-    record.succeed()
 
 
 def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]:

@@ -67,12 +67,11 @@ class BodyBudget:
             del self._of_owners[owner]
 
 
+@dataclass(slots=True)
 class BodyClaim:
-    __slots__ = ("_budget", "_num_bytes", "_owner")
-
-    def __init__(self, budget: BodyBudget, owner: Hashable) -> None:
-        self._budget, self._owner = budget, owner
-        self._num_bytes = 0
+    _budget: BodyBudget
+    _owner: Hashable
+    _num_bytes: int = 0
 
     def __enter__(self) -> Self:
         return self

@@ -126,15 +126,14 @@ class ApiRequest:
     ) -> tuple[Engine, PreparedT]:
         """Read the body, and admit and prepare the request. Raises `ServingError`."""
         num_bytes = len(body)
-        reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
-        async with reader:
-            tree = "v2" if "v2" in self.url else self.tree
+        tree = "v2" if "v2" in self.url else self.tree
+        memory = Memory(self.memory.keeps, None, self.memory.compaction)
+        about = (tree, settings.VINERY_FINGERPRINT, memory)
+        async with RequestReader(self.runtime.workers, self.owner, reading, body, about) as reader:
             try:
                 self.memory.locks = record is not None
-                memory = Memory(self.memory.keeps, None, self.memory.compaction)
-                about = (tree, settings.VINERY_FINGERPRINT, memory)
-                head = await reader.parse(body, *about, recall=self.memory.read)
+                head = await reader.parse(self.memory.read)
             except errors.InvalidRequest:
                 if record is not None:
                     # The client gets the first error.
@@ -232,13 +231,11 @@ class JsonEndpoint(Generic[PreparedT]):
         name = Endpoint.RESPONSES if self.reading.name == COMPACT else self.reading.name
         await answer_body(ApiRequest.of(self.runtime, scope, send, name), receive, self._answer)
 
-    async def _answer(self, request: ApiRequest, body: bytes) -> None:
+    def _answer(self, request: ApiRequest, body: bytes) -> Coroutine[Any, Any, None]:
+        """No coroutine, whose frame would keep the body for as long as the answer takes."""
         if self.run is not None:
-            answer = self._answer_recorded(request, self.run, body)
-        else:
-            answer = self._answer_tokens(request, body)
-        del body  # a body may be large, and the answer may take minutes
-        await answer
+            return self._answer_recorded(request, self.run, body)
+        return self._answer_tokens(request, body)
 
     async def _answer_tokens(self, request: ApiRequest, body: bytes) -> None:
         headers: edge.Headers = []
@@ -261,7 +258,7 @@ class JsonEndpoint(Generic[PreparedT]):
                 raise InBackground
             return admitted(request, record, head)
 
-        try:
+        with settling(request, record):
             _check_client_request_id(request.scope)
             try:
                 engine, prepared = await request.read(self.reading, body, admit, record)
@@ -272,27 +269,43 @@ class JsonEndpoint(Generic[PreparedT]):
                 return
             del body
             await run(request, record, engine, prepared)
-        except asyncio.CancelledError:
-            ending = ending_of(request, record)
-            if ending is None:
-                raise
-            record.fail(ending)
-            raise ending from None
-        except errors.ServingError as error:
-            record.fail(error)
-            raise
-        except Exception:
-            # Also a defect of the server settles the record. The edge logs it and answers this.
-            record.fail(edge.server_failed())
-            raise
-        finally:
-            record.leave()  # has an effect only if this task was cancelled
-            request.memory.release()
 
 
 def ending_of(request: ApiRequest, record: RequestRecord) -> errors.ServingError | None:
-    """Return the error with which the server ends the request; None: its client has left."""
-    return record.live.ending or request.runtime.drain.ending
+    """Return the error with which the server ends the request; None: its client has left, or
+    another process goes on with the response."""
+    of_process = None if request.is_detached else request.runtime.drain.ending
+    return record.live.ending or of_process
+
+
+@contextlib.contextmanager
+def settling(
+    request: ApiRequest,
+    record: RequestRecord,
+    is_passing: Callable[[errors.ServingError], bool] = lambda _: False,
+) -> Iterator[None]:
+    """Settle the record with the error that ends the request, unless the error `is_passing`: then
+    the request is tried again. Raises the error with which the server ends a cancelled request."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if (ending := ending_of(request, record)) is None:
+            raise
+        record.fail(ending)
+        raise ending from None
+    except errors.ServingError as error:
+        if is_passing(error):
+            record.forget()
+        else:
+            record.fail(error)
+        raise
+    except Exception:
+        # Also a defect of the server settles the record. The edge logs it and answers this.
+        record.fail(edge.server_failed())
+        raise
+    finally:
+        record.leave()  # has an effect only if this task was cancelled
+        request.memory.release()
 
 
 def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:

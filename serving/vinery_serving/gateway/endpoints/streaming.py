@@ -50,7 +50,7 @@ async def generate(
         await check_room(request.memory)
     # Prompts and pixels stay in memory: another engine may have to go on with the request.
     request.claim.keep(prepared.num_bytes + len(request.body))
-    await record.reservation.reserve(prepared)
+    await record.reservation.reserve(name, record.meter.tokens, prepared)
     both = _run_both(request, record, prepared, exchange) if draft.summarizes else None
     if asked.is_streamed or request.is_detached:
         await Streamed(request, record, exchange, identity).send(prepared, both)

@@ -90,11 +90,9 @@ class Replicas:
 
     async def wait_connected(self, timeout_s: float) -> Hello:
         """Return the first message of the first connected engine. Raises TimeoutError."""
-        if len(self.clients) == 1:
-            return await self.clients[0].wait_connected(timeout_s)
         waits = [asyncio.create_task(each.wait_connected(timeout_s)) for each in self.clients]
         try:
-            for next_one in asyncio.as_completed(waits, timeout=timeout_s):
+            for next_one in asyncio.as_completed(waits):
                 with contextlib.suppress(TimeoutError):
                     return await next_one
             raise TimeoutError

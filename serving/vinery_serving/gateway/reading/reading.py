@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Self
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
-from vinery_serving.core.memory import NO_MEMORY, Memory, Needs, Recalled
+from vinery_serving.core.memory import Memory, Needs, Recalled
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading import worker_jobs
@@ -38,21 +38,24 @@ class RequestReader(Generic[PreparedT]):
     """Reads one request: call `parse`, then `prepare`, within `async with`."""
 
     def __init__(
-        self, pool: WorkerPool, key: Hashable, reading: Reading[PreparedT], num_bytes: int
+        self,
+        pool: WorkerPool,
+        key: Hashable,
+        reading: Reading[PreparedT],
+        body: bytes,
+        about: tuple[str, str | None, Memory],
     ) -> None:
-        """`num_bytes` is the size of the body."""
+        """`about`: see `Reading.parse`."""
         self._pool, self._key, self._reading = pool, key, reading
-        self._is_small = num_bytes <= SMALL_BODY_BYTES
+        self._body, self._about = body, about
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None  # that has the request
-        self._body = b""
-        self._about: tuple[str, str | None, Memory] = ("", None, NO_MEMORY)  # see `Reading.parse`
         self._parsed: Any = None  # of a small body
         self._head = Head(None)
 
     async def __aenter__(self) -> Self:
         """Raises `ServingError` while no worker is available for a large body."""
-        if not self._is_small:
+        if len(self._body) > SMALL_BODY_BYTES:
             self._worker = await self._take(self._reading.large_work)
         return self
 
@@ -60,22 +63,15 @@ class RequestReader(Generic[PreparedT]):
         self._worker, self._body = None, b""
         await self._stack.__aexit__(*error)
 
-    async def parse(
-        self,
-        body: bytes,
-        tree: str,
-        fingerprint: str | None = None,
-        memory: Memory = NO_MEMORY,
-        recall: Recall | None = None,
-    ) -> Head:
-        """`recall` None: the server remembers nothing. Raises `ServingError`."""
-        self._body, self._about = body, (tree, fingerprint, memory)
+    async def parse(self, recall: Recall) -> Head:
+        """Raises `ServingError`."""
         head = await self._parse()
-        if recall is not None and head.needs is not None:
+        if head.needs is not None:
             recalled = await recall(head.needs)
+            tree, fingerprint, memory = self._about
             self._about = tree, fingerprint, replace(memory, recalled=recalled)
             num_bytes = sum(len(each.payload) for each in recalled.items)
-            if self._worker is None and len(body) + num_bytes > SMALL_BODY_BYTES:
+            if self._worker is None and len(self._body) + num_bytes > SMALL_BODY_BYTES:
                 self._worker = await self._take(self._reading.large_work)
             head = await self._parse()
         return head

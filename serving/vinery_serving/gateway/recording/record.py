@@ -68,7 +68,7 @@ class Reservation:
         self._request_id = request_id
         self.end_user = ""  # as usage records name it
         self._lease: Lease | None = None
-        self._weights = EQUAL_WEIGHTS
+        self.weights = EQUAL_WEIGHTS
         self._bound: dict[int, BoundLimit] = {}
         self._cut: Denial | None = None  # of the last grant
         # By the id of the rule: the denial of a shadow limit, for an answer that gets so long, and
@@ -93,19 +93,13 @@ class Reservation:
     def headers(self) -> list[tuple[bytes, bytes]]:
         return [] if self._lease is None else headers_of(self._lease.reading)
 
-    async def reserve(self, prepared: PreparedRequest) -> None:
-        """Reserve the prompt and the first tokens, of all limits or of none. Raises
-        `LimitReached`, and `Unavailable` if the limits cannot be checked."""
-        await self._reserve(prepared.engine.entry.name, prepared.meter.tokens, prepared)
-
-    async def reserve_input(self, model: str, num_tokens: int) -> None:
-        """Reserve the tokens of a request that generates none. Raises as `reserve` does."""
-        await self._reserve(model, TokenCounts(num_tokens))
-
-    async def _reserve(
+    async def reserve(
         self, model: str, tokens: TokenCounts, prepared: PreparedRequest | None = None
     ) -> None:
-        self._weights = self._limits.book.weights_of(model)
+        """Reserve the prompt and the first tokens, of all limits or of none. `prepared` None: no
+        tokens are generated. Raises `LimitReached`, and `Unavailable` if the limits cannot be
+        checked."""
+        self.weights = self._limits.book.weights_of(model)
         rules = self._limits.book.rules_for(self._caller, model, self.end_user)
         if not rules:
             return
@@ -127,7 +121,7 @@ class Reservation:
             num_prompt_tokens=tokens.num_prompt_tokens + num_later,
             num_image_tokens=tokens.num_media_tokens,
             num_output_tokens=wanted,
-            weights=self._weights,
+            weights=self.weights,
             num_answers=max(1, sum(num_sequences)),
         )
         answer = await _ask_limits(self._limits, request)
@@ -184,12 +178,6 @@ class Reservation:
         if settled is not None:
             lease, usage = settled
             self._limits.settle(lease, usage if is_recorded else NO_USAGE)
-
-    def weighted_tokens(self, meter: Meter) -> float:
-        return _usage(meter).weighted_tokens(self._weights)
-
-    def cost(self, meter: Meter) -> float:
-        return _usage(meter).cost(self._weights)
 
     def _note(self, denials: Iterable[Denial]) -> None:
         for denial in denials:
@@ -444,7 +432,7 @@ class RequestRecord:
         self, outcome: Outcome, http_status: int, error: ServingError | None
     ) -> Settlement:
         message, param = error.recorded if error else ("", "")
-        meter, tokens = self.meter, self.meter.billed_tokens
+        meter, tokens, used = self.meter, self.meter.billed_tokens, _usage(self.meter)
         return Settlement(
             admission=self._admission,
             outcome=outcome,
@@ -467,8 +455,8 @@ class RequestRecord:
             fetch_ms=_ms(meter.media.fetch_s or None),
             decode_ms=_ms(meter.media.decode_s or None),
             encode_ms=_ms(meter.encode_s),
-            weighted_tokens=self.reservation.weighted_tokens(meter),
-            cost=self.reservation.cost(meter),
+            weighted_tokens=used.weighted_tokens(self.reservation.weights),
+            cost=used.cost(self.reservation.weights),
             bound_limits=self.reservation.bound_limits,
         )
 

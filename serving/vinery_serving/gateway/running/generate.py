@@ -66,9 +66,9 @@ async def run(
     answers = _Answers(prepared, tokens)
     try:
         if engine.replicas.is_connected:
-            await answers.submit()
+            await answers.submit(goes_on=False)
         else:  # the model wakes, or its engine is started again
-            async for _ in _silences(answers.submit()):
+            async for _ in _silences(answers.submit(goes_on=False)):
                 yield []
         sent_at = time.monotonic()
         while not answers.is_complete:
@@ -138,9 +138,6 @@ class _Answers:
     def is_complete(self) -> bool:
         return self._reader is not None and self._reader.is_complete
 
-    async def submit(self) -> None:
-        await self._submit_in_time(goes_on=False)
-
     async def next(self) -> list[Event]:
         """Return the next events; none after `SILENCE_S`. Raises `EngineDisconnected`, and
         `ServingError` for a request that was refused."""
@@ -184,7 +181,7 @@ class _Answers:
         else:
             self.end()
             self._drop()
-        await self._submit_in_time(goes_on=True)
+        await self.submit(goes_on=True)
 
     def end(self) -> None:
         """Free the request in the engine."""
@@ -192,7 +189,8 @@ class _Answers:
         if self._output is not None and self._reader is not None:
             self._output.cancel(self._reader.num_used)
 
-    async def _submit_in_time(self, *, goes_on: bool) -> None:
+    async def submit(self, *, goes_on: bool) -> None:
+        """Give the request to an engine, once one is ready. Raises `ServingError`."""
         left_s = self._prepared.submits[0].deadline_s - self._meter.total_s
         try:
             async with asyncio.timeout(left_s):

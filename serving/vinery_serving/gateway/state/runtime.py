@@ -63,7 +63,6 @@ _TICK_INTERVAL_S: Final = 1.0
 # sealed copies, and how long after a failure it asks again.
 _FIRST_ANSWER_S: Final = 2.0
 _ASK_AGAIN_S: Final = 1.0
-_CAPTURES_INTERVAL_S: Final = 1.0
 # How long a start waits for models to load. Later models are not ready yet.
 _SETTLE_S: Final = 10.0
 # Worker processes share cores with engines: a call may last so many times the CPU time.
@@ -194,13 +193,7 @@ class Runtime:
         self._repeat("models", self._follow_models, _REFRESH_INTERVAL_S)
 
     async def _is_done(self, work: Callable[[], Awaitable[None]]) -> bool:
-        try:
-            await work()
-        except (Error, TimeoutError, FileNotFoundError) as error:
-            log.warning("starting: %s", str(error).partition("\n")[0])
-        except Exception:
-            log.exception("starting: keys, limits and models cannot be read")
-        else:
+        if await _attempt(work, "starting: keys, limits and models cannot be read"):
             return True
         self._end_requests_of_inactive_keys()
         return False
@@ -252,7 +245,7 @@ class Runtime:
         freeze_heap()
         self._repeat("quarantine", self._store_quarantined, _TICK_INTERVAL_S)
         self._repeat("tick", self._tick, _TICK_INTERVAL_S)
-        self._repeat("captures", self._store_captures, _CAPTURES_INTERVAL_S)
+        self._repeat("captures", self._store_captures, _TICK_INTERVAL_S)
         self._repeat("denials", self._store_denials, _TICK_INTERVAL_S)
         self._repeat("locks", self._renew_locks, _LOCKS_INTERVAL_S)
         if self.do_background is not None:
@@ -450,13 +443,18 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
         await _attempt(work)
 
 
-async def _attempt(work: Callable[[], Awaitable[None]]) -> None:
+async def _attempt(
+    work: Callable[[], Awaitable[None]], failure: str = "snapshot not refreshed"
+) -> bool:
     try:
         await work()
-    except Error as error:
-        log.warning("snapshot not refreshed: %s", error)
+    except (Error, TimeoutError, FileNotFoundError) as error:
+        log.warning("%s: %s", failure, str(error).partition("\n")[0])
     except Exception:
-        log.exception("snapshot not refreshed")
+        log.exception(failure)
+    else:
+        return True
+    return False
 
 
 def _tell_unreadable(reasons: Mapping[str, str]) -> None:
