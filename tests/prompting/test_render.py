@@ -9,6 +9,7 @@ import pytest
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
 from vinery_serving.prompting.render import Rendered, render_untrusted
 
 from . import templates
@@ -19,7 +20,12 @@ WEATHER = req.Tool("get_weather", "Get the weather", {"type": "object", "propert
 HOST = req.Tool("ping", None, {"type": "object", "properties": {"host": {"type": "string"}}})
 NO_CALLS = req.ToolChoice(req.ToolMode.NONE)
 PING = req.Tool("ping")
-THINKING = templates.REASONING.replace("KEY", "thinking")
+# Of two calls in a turn this template shows none.
+RAISES_FOR_TWO = templates.SINGLE_CALLS.replace(
+    "{%- if message.content and",
+    "{%- if message.tool_calls | length != 1 -%}{{ raise_exception('one') }}{%- endif -%}"
+    "{%- if message.content and",
+)
 HI = ("user", "Hi")
 TWO_PARTS = a_chat(req.Message(req.Role.USER, (req.TextPart("one"), req.TextPart("two"))))
 EARLIER = a_calling_chat("{}")
@@ -133,21 +139,35 @@ SHOWN = {
         templates.LISTED_TOOLS, a_chat(HI, tools=(HOST,)), "def ping:  host: <user>Hi"
     ),
     "or joins it": row(templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
-    "each call has a turn where the template takes one": row(
-        templates.SINGLE_CALLS,
-        parallel_calls(reasoning="Hm."),
-        "<user>Hi<think>Hm.</think>get_weather{}<get_weather>Sunny"
-        '<think></think>ping{"n": 1}<ping>Pong<ping>Odd<assistant>Done',
-    ),
+    **{
+        f"each call has a turn where the template takes one{more}": row(
+            template,
+            parallel_calls(reasoning="Hm."),
+            "<user>Hi<think>Hm.</think>get_weather{}<get_weather>Sunny"
+            '<think></think>ping{"n": 1}<ping>Pong<ping>Odd<assistant>Done',
+        )
+        for template, more in (
+            (templates.SINGLE_CALLS, ""),
+            (RAISES_FOR_TWO, " and raises for two"),
+        )
+    },
     "text joins the reasoning where the template refuses both": row(
         templates.SINGLE_CALLS,
         spoken(),
         "<user>Hi<think>Hm.\nWait.</think>get_weather{}<get_weather>Sunny",
     ),
-    "reasoning is replayed by the name that the template reads": row(
-        THINKING,
-        a_chat(HI, a_message("assistant", "Hello", reasoning="Hm.")),
-        "<user>Hi<assistant><think>Hm.</think>Hello<assistant><think>\n",
+    **{
+        f"reasoning is replayed by the name that the template reads: {key}": row(
+            templates.REASONING.replace("KEY", key),
+            a_chat(HI, a_message("assistant", "Hello", reasoning="Hm.")),
+            "<user>Hi<assistant><think>Hm.</think>Hello<assistant><think>\n",
+        )
+        for key in ("reasoning_content", "reasoning", "thinking")
+    },
+    "and is left out of others": row(
+        templates.CHATML,
+        a_chat(HI, a_message("assistant", "Yes", reasoning="Hm.")),
+        "<|user|>Hi\n<|assistant|>Yes\n<|assistant|>",
     ),
 }
 
@@ -239,7 +259,19 @@ def test_kimi_sees_the_ids_that_it_was_trained_on_whatever_clients_send(ids):
     assert "<tool>Return of z: <user>Hi" in text
 
 
-@table("arguments", ['{"city": "Rome"} extra', '{"city": ', "[1]", "5", "\u00e9"])
+# Also texts that nest deeply or have too many values.
+NO_OBJECTS = [
+    *('{"city": "Rome"} extra', '{"city": ', "[1]", "5", "\u00e9"),
+    *(
+        '{"a":' + begin * num_levels + "1" + end * num_levels + "}"
+        for num_levels in (JSON_LEVELS.value, 990, 50_000)
+        for begin, end in (("[", "]"), ('{"a":', "}"))
+    ),
+    '{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}",
+]
+
+
+@table("arguments", NO_OBJECTS)
 @table(
     "text",
     [
@@ -310,3 +342,24 @@ def test_a_template_of_a_request_renders_as_the_models_own_would_with_an_effort(
 def test_what_a_template_of_a_request_cannot_do_is_refused(template, words):
     with pytest.raises(InvalidRequest, match=words):
         untrusted(template)
+
+
+NAMES = [
+    *("self", "loop", "context", "environment", "caller", "varargs", "kwargs", "super", "range"),
+    *("namespace", "raise_exception", "strftime_now", "missing", "undefined", "", "a b", "None"),
+    *("message", "tool", "template", "variables", "name", "args", "cls", "__class__", "blocks"),
+    *("documents", "enable_thinking", "add_generation_prompt"),
+]
+
+
+@table("name", NAMES)
+@table("value", [1, None, "a", [], {}])
+def test_a_variable_may_have_any_name(name, value):
+    try:
+        text = rendered(TINY, a_chat(HI, template_kwargs={name: value}))
+    except InvalidRequest as error:
+        assert error.param == "messages"
+        assert name not in ("self", "loop")
+    else:
+        assert "Hi" in text
+        assert name not in ("self", "loop") or text == rendered(TINY, a_chat(HI))

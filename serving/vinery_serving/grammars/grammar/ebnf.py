@@ -242,12 +242,8 @@ def quoted(text: str) -> str:
     if text.isprintable():
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    return f'"{"".join(map(_quoted_character, text))}"'
-
-
-@lru_cache(maxsize=1024)
-def _quoted_character(character: str) -> str:
-    return _escaped(character, '"\\')
+    escaped = "".join(_escaped(each, '"\\') for each in text)
+    return f'"{escaped}"'
 
 
 @lru_cache(maxsize=256)
@@ -263,6 +259,7 @@ def _written_set(intervals: tuple[tuple[int, int], ...]) -> str:
     return f"[{written}]"
 
 
+@lru_cache(maxsize=1024)
 def _escaped(character: str, special: str, raw_to: int = 0x10FFFF) -> str:
     code = ord(character)
     if character in special:
