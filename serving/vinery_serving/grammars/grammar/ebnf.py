@@ -100,7 +100,7 @@ def _productive(rules: Mapping[str, Expr]) -> set[str]:
     queue = list(rules)
     while queue:
         name = queue.pop()
-        if name not in found and _ends(rules[name], found):
+        if name not in found and _simplified(rules[name], found, {}) is not None:
             found.add(name)
             queue += users.get(name, ())
     return found
@@ -163,24 +163,6 @@ def _names(expr: Expr) -> Iterator[str]:
                 stack += reversed(parts)
             case Repeat(part):
                 stack.append(part)
-
-
-def _ends(expr: Expr, ending: set[str]) -> bool:
-    match expr:
-        case Ref(name):
-            return name in ending
-        case Seq(parts):
-            return all(_ends(part, ending) for part in parts)
-        case Alt(options):
-            return any(_ends(option, ending) for option in options)
-        case Repeat(part, least):
-            return least == 0 or _ends(part, ending)
-        case Chars(intervals):
-            return bool(intervals)
-        case Text():
-            return True
-        case _:
-            assert_never(expr)
 
 
 def _simplified(expr: Expr, ending: set[str], bodies: Mapping[str, Expr]) -> Expr | None:
