@@ -4,13 +4,12 @@ import pytest
 
 from tests.output.rotation import whole
 
-from . import test_forced_calls_live as calls
-from . import test_tags_compile_live as tags
+from . import test_families_live as by_day
 
 pytestmark = pytest.mark.live
 
 globals().update(
-    whole("name, opens_reasoning, wanted", tags.FORMS, tags.test_the_grammar_of_an_answer_compiles)
-    | whole("name, opens_reasoning", tags.CALLING, tags.test_the_grammar_of_custom_tools_compiles)
-    | whole("name, thinking", calls.NAMED, calls.test_a_named_call_is_generated_and_parsed)
+    whole("name, opens, wanted", by_day.FORMS, by_day.test_the_grammar_of_an_answer_compiles)
+    | whole("name, choice", by_day.MODES, by_day.test_an_input_fits_its_regular_expression)
+    | whole("name, schema_and_check", by_day.ARGUMENTS, by_day.test_an_argument_fits_its_schema)
 )

@@ -107,19 +107,6 @@ def _grow(items: Folded, kind: str, text: str) -> None:
         items.append((kind, text))
 
 
-def read(
-    format_name: str,
-    text: str,
-    *,
-    opens_reasoning: bool = False,
-    tools: Sequence[Tool] = (WEATHER,),
-    is_whole: bool = False,
-) -> Folded:
-    """Return the folded events of a text that is read in one part."""
-    parser = a_parser(format_name, opens_reasoning=opens_reasoning, tools=tools)
-    return folded(parser, [text], is_whole=is_whole)
-
-
 def cut(text: str, cuts: Iterable[int]) -> list[str]:
     """`text` in parts, with a border at each index of `cuts` that is inside it."""
     borders = [0, *sorted(min(at, len(text)) for at in cuts), len(text)]

@@ -34,52 +34,33 @@ def listed(begin: str, end: str = "") -> JsonWriter:
     return lambda calls: f"{begin}[{', '.join(_objects(calls))}]{end}"
 
 
-def cohere(calls: Sequence[JsonCall]) -> str:
-    each = ", ".join(
-        f'{{"tool_call_id": "{at}", "tool_name": {json.dumps(name)}, "parameters": {args}}}'
-        for at, (name, args) in enumerate(calls)
-    )
-    return f"<|START_ACTION|>[\n{each}\n]<|END_ACTION|>"
-
-
-def devstral(calls: Sequence[JsonCall]) -> str:
-    return "".join(f"[TOOL_CALLS]{name}[ARGS]{args}" for name, args in calls)
-
-
-def devstral_with_ids(calls: Sequence[JsonCall]) -> str:
-    return "".join(
-        f"[TOOL_CALLS]{name}[CALL_ID]abcDEF12{at}[ARGS]{args}"
-        for at, (name, args) in enumerate(calls)
+def headed(call: str, begin: str = "", between: str = "", end: str = "") -> JsonWriter:
+    """Calls of a head and an object. `call` has the places of name, arguments and number."""
+    return lambda calls: (
+        begin
+        + between.join(call.format(name=n, args=args, at=at) for at, (n, args) in enumerate(calls))
+        + end
     )
 
 
-def deepseek_v3(calls: Sequence[JsonCall]) -> str:
-    inner = "\n".join(
-        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{args}\n```<｜tool▁call▁end｜>"
-        for name, args in calls
-    )
-    return f"<｜tool▁calls▁begin｜>{inner}<｜tool▁calls▁end｜>"
-
-
-def deepseek_v31(calls: Sequence[JsonCall]) -> str:
-    inner = "".join(
-        f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{args}<｜tool▁call▁end｜>"
-        for name, args in calls
-    )
-    return f"<｜tool▁calls▁begin｜>{inner}<｜tool▁calls▁end｜>"
-
-
-def kimi_k2(calls: Sequence[JsonCall]) -> str:
-    inner = "".join(
-        f"<|tool_call_begin|>functions.{name}:{at}<|tool_call_argument_begin|>{args}"
-        "<|tool_call_end|>"
-        for at, (name, args) in enumerate(calls)
-    )
-    return f"<|tool_calls_section_begin|>{inner}<|tool_calls_section_end|>"
-
-
-def _between_tags(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+devstral = headed("[TOOL_CALLS]{name}[ARGS]{args}")
+devstral_with_ids = headed("[TOOL_CALLS]{name}[CALL_ID]abcDEF12{at}[ARGS]{args}")
+cohere = headed(
+    '{{"tool_call_id": "{at}", "tool_name": "{name}", "parameters": {args}}}',
+    *("<|START_ACTION|>[\n", ", ", "\n]<|END_ACTION|>"),
+)
+deepseek_v3 = headed(
+    "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{args}\n```<｜tool▁call▁end｜>",
+    *("<｜tool▁calls▁begin｜>", "\n", "<｜tool▁calls▁end｜>"),
+)
+deepseek_v31 = headed(
+    "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{args}<｜tool▁call▁end｜>",
+    *("<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜>"),
+)
+kimi_k2 = headed(
+    "<|tool_call_begin|>functions.{name}:{at}<|tool_call_argument_begin|>{args}<|tool_call_end|>",
+    *("<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>"),
+)
 
 
 def pythonic(begin: str = "", end: str = "") -> Writer:
@@ -94,70 +75,55 @@ def pythonic(begin: str = "", end: str = "") -> Writer:
     return write
 
 
-def qwen3coder(calls: Sequence[Call]) -> str:
+def tagged(begin: str, argument: str, end: str, between: str = "") -> Writer:
+    """Calls with an argument between tags each: `begin` has the place of the name, `argument` those
+    of key and value."""
+
     def call(name: str, args: dict[str, Any]) -> str:
-        inner = "".join(
-            f"<parameter={key}>\n{_between_tags(value)}\n</parameter>\n"
-            for key, value in args.items()
-        )
-        return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+        inner = (argument.format(key, _between_tags(value)) for key, value in args.items())
+        return f"{begin.format(name)}{''.join(inner)}{end}"
 
-    return "\n".join(call(*each) for each in calls)
+    return lambda calls: between.join(call(*each) for each in calls)
 
 
-def qwen3coder_untagged(calls: Sequence[Call]) -> str:
-    return qwen3coder(calls).replace("<tool_call>\n", "").replace("\n</tool_call>", "")
+def _between_tags(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def glm4(calls: Sequence[Call]) -> str:
-    def call(name: str, args: dict[str, Any]) -> str:
-        inner = "".join(
-            f"<arg_key>{key}</arg_key>\n<arg_value>{_between_tags(value)}</arg_value>\n"
-            for key, value in args.items()
-        )
-        return f"<tool_call>{name}\n{inner}</tool_call>"
-
-    return "\n".join(call(*each) for each in calls)
-
-
-def newer_glm4(calls: Sequence[Call]) -> str:
-    return "".join(
-        f"<tool_call>{name}"
-        + "".join(
-            f"<arg_key>{key}</arg_key><arg_value>{_between_tags(value)}</arg_value>"
-            for key, value in args.items()
-        )
-        + "</tool_call>"
-        for name, args in calls
-    )
+_QWEN = ("<function={}>\n", "<parameter={}>\n{}\n</parameter>\n", "</function>")
+qwen3coder = tagged(f"<tool_call>\n{_QWEN[0]}", _QWEN[1], f"{_QWEN[2]}\n</tool_call>", "\n")
+glm4 = tagged(
+    *("<tool_call>{}\n", "<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n"),
+    *("</tool_call>", "\n"),
+)
+newer_glm4 = tagged(
+    "<tool_call>{}", "<arg_key>{}</arg_key><arg_value>{}</arg_value>", "</tool_call>"
+)
+_invocations = tagged(
+    '<atem:invoke name="{}">\n',
+    '<atem:parameter name="{}">{}</atem:parameter>\n',
+    *("</atem:invoke>", "\n"),
+)
 
 
 def minicpm5(calls: Sequence[Call], *, in_sections: bool = False) -> str:
-    def value_of(value: Any) -> str:
+    def section(value: Any) -> str:
         text = _between_tags(value)
         # Line breaks around a value are syntax.
         return f"<![CDATA[{text}]]>" if in_sections or "\n" in text else text
 
-    return "".join(
-        f'<function name="{name}">'
-        + "".join(f'<param name="{key}">{value_of(args[key])}</param>' for key in args)
-        + "</function>"
-        for name, args in calls
-    )
+    write = tagged('<function name="{}">', '<param name="{}">{}</param>', "</function>")
+    return write([(n, {key: section(args[key]) for key in args}) for n, args in calls])
 
 
-def gemma4(calls: Sequence[Call]) -> str:
-    return "".join(
-        f"<|tool_call>call:{name}{_gemma_value(args)}<tool_call|>" for name, args in calls
-    )
+def gemma4(calls: Sequence[Call], begin: str = "<|tool_call>", end: str = "<tool_call|>") -> str:
+    return "".join(f"{begin}call:{name}{_gemma_value(args)}{end}" for name, args in calls)
 
 
 def functiongemma(calls: Sequence[Call]) -> str:
     """Gemma's notation with other marks."""
-    return "".join(
-        f"<start_function_call>call:{name}{_gemma_value(args)}<end_function_call>"
-        for name, args in calls
-    ).replace('<|"|>', "<escape>")
+    written = gemma4(calls, "<start_function_call>", "<end_function_call>")
+    return written.replace('<|"|>', "<escape>")
 
 
 def _gemma_value(value: Any) -> str:
@@ -174,16 +140,7 @@ def _gemma_value(value: Any) -> str:
 
 
 def onyx_block(calls: Sequence[Call]) -> str:
-    inner = "\n".join(
-        f'<atem:invoke name="{name}">\n'
-        + "".join(
-            f'<atem:parameter name="{key}">{_between_tags(value)}</atem:parameter>\n'
-            for key, value in args.items()
-        )
-        + "</atem:invoke>"
-        for name, args in calls
-    )
-    return f"<atem:function_calls>\n{inner}\n</atem:function_calls>"
+    return f"<atem:function_calls>\n{_invocations(calls)}\n</atem:function_calls>"
 
 
 def onyx(calls: Sequence[Call]) -> str:
@@ -230,7 +187,7 @@ AMONG_TEXT: dict[str, tuple[str, Writer]] = {
     "llama4_pythonic without its tags": ("llama4_pythonic", pythonic()),
     "lfm2": ("lfm2", pythonic("<|tool_call_start|>", "<|tool_call_end|>")),
     "qwen3coder": ("qwen3coder", qwen3coder),
-    "qwen3coder without its outer tags": ("qwen3coder", qwen3coder_untagged),
+    "qwen3coder without its outer tags": ("qwen3coder", tagged(*_QWEN, "\n")),
     "glm4": ("glm4", glm4),
     "newer glm4": ("glm4", newer_glm4),
     "minicpm5": ("minicpm5", minicpm5),

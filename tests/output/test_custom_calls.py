@@ -48,23 +48,6 @@ def test_any_cut_gives_the_text(way, text, is_ascii, cuts):
     assert read(name, cut(output, cuts)) == expected
 
 
-# Arguments as models write them without a grammar.
-WORDS = ["{", "}", '"', "input", '"input": ', '"x": ', ", ", ": ", "1", "null", "[1]", "é", "<"]
-ESCAPES = ["\\", "\\n", "\\u", "\\ud83c", "\\udf47", "00e9", "\n"]
-STRANGE = st.lists(st.sampled_from([*WORDS, *ESCAPES]), max_size=12).map("".join)
-
-
-@settings(max_examples=examples(100))
-@given(arguments=STRANGE, cuts=st.lists(st.integers(0, 80), max_size=8))
-def test_any_cut_of_strange_arguments_gives_the_same(arguments, cuts):
-    devstral = f"[TOOL_CALLS]run[ARGS]{arguments}"
-    for name, output in (("hermes", hermes(arguments)), ("devstral", devstral)):
-        whole = read(name, [output])
-
-        assert read(name, list(output)) == whole
-        assert read(name, cut(output, cuts)) == whole
-
-
 @table(
     "arguments, text",
     [

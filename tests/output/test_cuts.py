@@ -10,11 +10,14 @@ from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.events import ReasoningDelta, TextDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.core.tools import custom_tool
 from vinery_serving.grammars.families.registry import FAMILIES, by_name
 
+from . import families
 from .builders import Folded, a_parser, cut, events_of, folded
-from .families import TOOLS, WRITERS, Call
+from .families import WRITERS, Call
 
+TOOLS = [*families.TOOLS, custom_tool("run", None, None)]
 LISTED = [Tool("ping"), Tool("get_weather", None, {"type": "object"})]
 ARGUMENTS = '{"city": "Paris; {"}'
 NUM_TEXTS = 1_000 if examples(1) == 1 else 100_000  # by day, and by night
@@ -34,6 +37,7 @@ WORDS = [
     " # it's\n",
     "dict(a=",
     "{1, ",
+    *('"input": ', "\\u00e9", "\\udf47"),
 ]
 VALUES = [
     "Paris",
@@ -111,9 +115,10 @@ class Drawing:
             "city": pick([*VALUES, pick(self._syntax)]),
             "at": pick(LISTS),
             "more": {"a": pick(VALUES)},
+            "input": pick(VALUES),
         }
         names = self._random.sample(list(arguments), self._random.randint(0, 3))
-        return pick(("get_weather", "ping")), {name: arguments[name] for name in names}
+        return pick(("get_weather", "ping", "run")), {name: arguments[name] for name in names}
 
     def _damaged(self, text: str) -> str:
         """With some characters lost, doubled or added."""

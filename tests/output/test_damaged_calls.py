@@ -349,11 +349,6 @@ BETWEEN_TAGS: Rows = {
     "a closing tag in a text may have a lot of space after it": row(
         "qwen3coder", qwen(argument("new", SPACED)), [edit(new=SPACED)]
     ),
-    "words that no closing tag follows are no part of it": row(
-        "qwen3coder",
-        "<function=edit>\n" + argument("limit", "1") + "\nand so on",
-        [LIMIT, ("text", "\nand so on")],
-    ),
     **{
         f"a damaged head leaves the others: {head!r}": row(
             "qwen3coder", qwen(f"{head}\n{argument('path')}"), [edit(**more, path="a")]
@@ -428,11 +423,3 @@ def test_a_name_space_before_a_known_name_is_dropped_in_every_form(name):
 def test_the_input_of_a_custom_tool_is_kept_whole(code):
     for body in (code, json.dumps({"input": code})):
         assert read("gptoss", gptoss("run", body)) == [("custom run", code)]
-
-
-@table("head", ["", " to=f<|message|>"])
-def test_an_answer_that_is_cut_inside_the_opening_of_a_call_leaves_no_markup(head):
-    text = '<atem:function_calls>\n<atem:invoke name="f'
-    for end in range(2, len(text)):
-        assert forms.read("onyx", head + text[:end]) == []
-    assert forms.read("devstral", "[TOOL_CALLS]ping[ARGS]") == []

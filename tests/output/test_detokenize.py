@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer
 
 from tests.examples import examples
+from tests.prompting.sentencepiece import llama2
 from tests.tables import table
 from vinery_serving.output.detokenize import Decoder, Detokenizer, FastDecoder, WindowDecoder
 
@@ -15,29 +16,13 @@ TINY = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
 NONE_DROPPED: frozenset[int] = frozenset()
 
 
-def a_byte_fallback_tokenizer() -> Tokenizer:
-    """As Llama 2 and Mistral have: characters outside the vocabulary are byte tokens, and
-    the first space of a text is dropped."""
-    texts = ["<unk>", "<s>", "▁", "a", "b", "▁a", *(f"<0x{byte:02X}>" for byte in range(256))]
-    vocab = {token: id_ for id_, token in enumerate(texts)}
-    tokenizer = Tokenizer(
-        models.BPE(vocab=vocab, merges=[("▁", "a")], byte_fallback=True, unk_token="<unk>")
-    )
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    return tokenizer
+# Characters outside the vocabulary are byte tokens, and the first space of a text is dropped.
+FALLBACK = llama2()
+START = FALLBACK.token_to_id("<s>")
 
 
-FALLBACK = a_byte_fallback_tokenizer()
+def fallback_ids(text: str) -> list[int]:
+    return FALLBACK.encode(text, add_special_tokens=False).ids
 
 
 def byte_ids(tokenizer: Tokenizer, data: bytes) -> list[int]:
@@ -88,7 +73,7 @@ def test_every_text_comes_back_and_no_delta_holds_half_a_character(text):
 
 @given(st.text("ab é😀漢", max_size=20))
 def test_byte_tokens_come_together_as_characters(text):
-    ids = FALLBACK.encode(text).ids
+    ids = fallback_ids(text)
 
     assert decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids) == FALLBACK.decode(ids)
 
@@ -115,7 +100,7 @@ def test_special_tokens_vanish_unless_they_are_kept_and_do_not_break_a_character
 
 def test_it_goes_on_after_bytes_that_turn_out_to_be_no_text_and_disturbs_no_other_decoder():
     """The tokenizer's own stream raises here: the euro sign was sent before the bad byte."""
-    ids = [*byte_ids(FALLBACK, "€".encode() + b"\xff"), *FALLBACK.encode("a a").ids]
+    ids = [*byte_ids(FALLBACK, "€".encode() + b"\xff"), *fallback_ids("a a")]
     assert decoded(FastDecoder(FALLBACK, NONE_DROPPED), ids) == "€\ufffd a a"
 
     detokenizer = Detokenizer.keeping(TINY, {}, ())
@@ -126,14 +111,14 @@ def test_it_goes_on_after_bytes_that_turn_out_to_be_no_text_and_disturbs_no_othe
 
 
 def test_a_text_that_is_gone_on_with_keeps_its_spaces():
-    ids = FALLBACK.encode("a a").ids
-    detokenizer = Detokenizer.keeping(FALLBACK, {1: "<s>"}, ())
+    ids = fallback_ids("a a")
+    detokenizer = Detokenizer.keeping(FALLBACK, {START: "<s>"}, ())
 
     assert decoded(detokenizer.new_decoder(), ids) == "a a"
-    assert decoded(detokenizer.new_decoder(after=FALLBACK.encode("b").ids), ids) == " a a"
+    assert decoded(detokenizer.new_decoder(after=fallback_ids("b")), ids) == " a a"
     # Special tokens and parts of characters are no text to go on with.
-    for after in ([1], [1, 1], byte_ids(FALLBACK, b"\xc3"), []):
-        assert decoded(detokenizer.new_decoder(after), FALLBACK.encode("a").ids) == "a"
+    for after in ([START], [START, START], byte_ids(FALLBACK, b"\xc3"), []):
+        assert decoded(detokenizer.new_decoder(after), fallback_ids("a")) == "a"
 
 
 @given(st.lists(st.integers(0, 3071), max_size=20), st.lists(st.integers(9, 3071), max_size=9))

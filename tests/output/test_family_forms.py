@@ -111,14 +111,14 @@ AS_JSON: Rows = {
         [("text", "[TOOL_CALLS]?? "), WEATHER],
     ),
     **{
-        f"{write.__name__}: the outer tags may be missing": row(
-            "deepseek_v3",
+        f"{name}: the outer tags may be missing": row(
+            name,
             write([WEATHER, PING])
             .removeprefix("<｜tool▁calls▁begin｜>")
             .removesuffix("<｜tool▁calls▁end｜>"),
             [WEATHER, PING],
         )
-        for write in (deepseek_v3, deepseek_v31)
+        for name, write in (("deepseek_v3", deepseek_v3), ("deepseek_v31", deepseek_v31))
     },
     "a call of deepseek that is none does not spoil the one before": row(
         "deepseek_v31", BARE_V31 + NO_NAME, [WEATHER, ("text", NO_NAME)]
@@ -212,12 +212,6 @@ MESSAGES: Rows = {
     "blanks in a value are the value's": row(
         "onyx", f" to=f<|message|>{invoke('f', '  a' + chr(10))}<|eot|>", [f('{"text": "  a\\n"}')]
     ),
-    **{
-        f"a name space before a known name is dropped: {written}": row(
-            "onyx", f" to={written}<|message|>{invoke(written)}", [(name, '{"text": "Paris"}')]
-        )
-        for written, name in (("f", "f"), ("f.f", "f"), ("my.f", "f"), ("my.g", "my.g"))
-    },
     "every channel goes where it belongs": row(
         "gptoss",
         f"{ANALYSIS}Hm.<|end|>{START}{NOTE}I call f.<|end|>{START}<|channel|>commentary "
@@ -362,11 +356,6 @@ LITERALS: Rows = {
     "what breaks after a call is given back": row(
         "lfm2", "<|tool_call_start|>[ping(), 7]", [PING, ("text", ", 7]")]
     ),
-    "lfm2 thinks before it calls": row(
-        "think+lfm2",
-        "<think>Hm.</think><|tool_call_start|>[ping()]<|tool_call_end|>",
-        [("reasoning", "Hm."), PING],
-    ),
 }
 
 
@@ -425,11 +414,6 @@ TAGS: Rows = {
         "<function=f>\n<parameter=count>\n1\n</parameter>\nand so on",
         [COUNT, ("text", "\nand so on")],
     ),
-    "reasoning comes before the calls": row(
-        "think+qwen3coder",
-        f"<think>\nI call f.\n</think>\n\n{qwen('count', '1')}",
-        [("reasoning", "I call f."), COUNT],
-    ),
     "a name alone is a call of glm": row("glm4", "<tool_call>ping\n</tool_call>", [PING]),
     **texts("glm4", "words after a name", "<tool_call>ping me"),
     **texts("glm4", "a key without a value", "<tool_call>f\n<arg_key>a</arg_key>\nb</tool_call>"),
@@ -456,12 +440,6 @@ SMALL: Rows = {
         "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Done.<|END_RESPONSE|>",
         [("reasoning", "Hm."), DONE],
     ),
-    "cohere calls instead": row(
-        "cohere_think+cohere",
-        '<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n{"tool_call_id": "0", '
-        '"tool_name": "f", "parameters": {"count": 1}}\n]<|END_ACTION|>',
-        [("reasoning", "Hm."), COUNT],
-    ),
     "hunyuan marks its answer, too": row(
         "hunyuan_think+hunyuan",
         "<think>\nHm.\n</think>\n<answer>\nDone.\n</answer>",
@@ -471,9 +449,6 @@ SMALL: Rows = {
         "hunyuan_think+hunyuan",
         f"<think>\nHm.\n</think>\n<answer><tool_calls>[{ONE}]</tool_calls></answer>",
         [("reasoning", "Hm."), COUNT],
-    ),
-    "nemotron may call after words": row(
-        "nemotron", f"Hi.<TOOLCALL>[{ONE}]</TOOLCALL>", [("text", "Hi."), COUNT]
     ),
     "functiongemma ends with the tag of the response": row(
         "functiongemma",

@@ -4,14 +4,14 @@ times, however the model writes. The work is counted, because times differ from 
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.fakes.engine import CharacterDecoder
+from tests.operations import calls
 from tests.tables import table
 from vinery_serving.core.request import Tool
 from vinery_serving.output import lexer
@@ -68,51 +68,28 @@ VALUES: dict[str, Callable[[int], str]] = {
 
 
 class Work:
-    """Counts calls, and the characters that patterns look at."""
+    amount = 0  # the characters that patterns and tags look at
 
-    def __init__(self) -> None:
-        self.amount = 0
 
-    def pattern(self, real: re.Pattern[str]) -> Any:
-        work = self
+class Counted:
+    """A pattern that counts the characters that it looks at."""
 
-        class Counted:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(real, name)
+    def __init__(self, work: Work, real: re.Pattern[str]) -> None:
+        self._work, self._real = work, real
 
-            def match(self, text: str, *at: int) -> re.Match[str] | None:
-                return work.note(real.match(text, *at), text, MOST_IN_VAIN, *at)
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+        is_counted = name in ("match", "fullmatch", "search")
+        return partial(self._counted, name, method) if is_counted else method
 
-            def fullmatch(self, text: str, *at: int) -> re.Match[str] | None:
-                return work.note(real.fullmatch(text, *at), text, MOST_IN_VAIN, *at)
-
-            def search(self, text: str, *at: int) -> re.Match[str] | None:
-                return work.note(real.search(text, *at), text, sys.maxsize, *at)
-
-        return Counted()
-
-    def note(
-        self,
-        found: re.Match[str] | None,
-        text: str,
-        most_in_vain: int,
-        begin: int = 0,
-        end: int = sys.maxsize,
+    def _counted(
+        self, name: str, method: Any, text: str, begin: int = 0, end: int = sys.maxsize
     ) -> re.Match[str] | None:
+        found: re.Match[str] | None = method(text, begin, end)
         rest = min(end, len(text)) - begin
-        self.amount += min(rest, most_in_vain) if found is None else found.end() - begin
+        in_vain = rest if name == "search" else min(rest, MOST_IN_VAIN)
+        self._work.amount += in_vain if found is None else found.end() - begin
         return found
-
-    @contextmanager
-    def calls(self) -> Iterator[None]:
-        def count(_: FrameType, event: str, __: object) -> None:
-            self.amount += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
 
 
 @pytest.fixture
@@ -121,11 +98,10 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     for module in MODULES:
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern):
-                monkeypatch.setattr(module, name, work.pattern(value))
-    counted = _counted(work, respelling.quote_or_escape)
-    monkeypatch.setattr(respelling, "quote_or_escape", counted)
-    monkeypatch.setattr(value_text, "quote_or_escape", counted)
-    find = lexer.Literals.find
+                monkeypatch.setattr(module, name, Counted(work, value))
+    compiled, find = respelling.quote_or_escape, lexer.Literals.find
+    for module in (respelling, value_text):
+        monkeypatch.setattr(module, "quote_or_escape", lambda quote: Counted(work, compiled(quote)))
 
     def counted_find(self: lexer.Literals, text: str) -> tuple[int, int] | None:
         found = find(self, text)
@@ -134,10 +110,6 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
     monkeypatch.setattr(lexer.Literals, "find", counted_find)
     return work
-
-
-def _counted(work: Work, compiled: Callable[..., re.Pattern[str]]) -> Callable[..., Any]:
-    return lambda *args, **options: work.pattern(compiled(*args, **options))
 
 
 # Of a call that stands for any other: its value is replaced.
@@ -152,9 +124,7 @@ def answer(way: str, value: str) -> str:
 
 def amount(work: Work, action: Callable[[], object]) -> int:
     work.amount = 0
-    with work.calls():
-        action()
-    return work.amount
+    return calls(action) + work.amount
 
 
 def read(family: str, ids: list[int]) -> None:

@@ -4,13 +4,17 @@ from tests.tables import table
 from vinery_serving.core.request import Tool
 from vinery_serving.grammars.families.registry import by_name
 
-from .builders import a_parser, read
+from . import forms
+from .builders import Folded, a_parser
 from .forms import Rows, check, row, rows
-from .forms import read as read_all_ways
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
 TOOLS = [Tool("f"), Tool("get_weather")]
 HM, YES = ("reasoning", "Hm."), ("text", "Yes.")
+
+
+def read(name: str, text: str, **options: bool) -> Folded:
+    return forms.read(name, text, tools=TOOLS, **options)
 
 
 def text_(text: str) -> list[tuple[str, str]]:
@@ -91,14 +95,14 @@ def test_reasoning_is_split_from_the_answer(name, text, expected):
 
 @rows(OPENED)
 def test_reasoning_that_the_prompt_opened_is_read(name, text, expected):
-    assert read(name, text, opens_reasoning=True) == expected
+    assert read(name, text, opens=True) == expected
 
 
 @table("end", ["", "\n", "</thi", "\n</think"])
 def test_reasoning_that_is_never_closed_is_all_reasoning(end):
     text = f"Hm, let me see{end}"
 
-    assert read("think", text, opens_reasoning=True) == [("reasoning", text.rstrip())]
+    assert read("think", text, opens=True) == [("reasoning", text.rstrip())]
     assert read("think", f"<think>{text}") == [("reasoning", text.rstrip())]
 
 
@@ -186,7 +190,7 @@ UNCLOSED["drafts of onyx stay drafts"] = row(
 
 @rows(UNCLOSED)
 def test_a_call_in_reasoning_counts_where_the_reasoning_ends_with_it(name, text, expected):
-    check(read_all_ways(name, text, tools=TOOLS, is_whole=True), expected)
+    check(read(name, text, is_whole=True), expected)
 
 
 def test_reasoning_with_a_call_that_is_cut_stays_whole_and_a_complete_call_is_kept():

@@ -17,7 +17,7 @@ from vinery_serving.grammars.family import GrammarFamily
 from vinery_serving.grammars.json_schema.translator import json_grammar
 from vinery_serving.output.parsers.base import THINK
 
-from .builders import MODEL, WEATHER, read
+from .builders import MODEL, WEATHER
 
 # Chat templates in the manner of each model: short, but with all its marks.
 TEMPLATES = Path(__file__).parent / "templates"
@@ -56,13 +56,6 @@ def test_names_of_other_servers_are_understood_and_unknown_ones_refused_with_the
         by_name(name)
     with pytest.raises(ValueError, match="Known formats are cohere, "):
         check_output_format(name)
-
-
-def test_without_a_format_a_call_cannot_be_forced_and_none_is_read():
-    text = '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>'
-
-    assert not by_name("none").grammar.supports_calls
-    assert read("none", text) == [("text", text)]
 
 
 def test_reasoning_ends_before_what_is_demanded():

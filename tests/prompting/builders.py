@@ -10,7 +10,6 @@ from typing import Any
 from vinery_serving.core.media import MediaPart
 from vinery_serving.core.request import Conversation, Message, Role, TextPart, ToolCall
 from vinery_serving.prompting.assets import ModelAssets
-from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.render import ChatRenderer
 from vinery_serving.prompting.template import ChatTemplate
 
@@ -40,12 +39,6 @@ def a_calling_chat(arguments: str, **fields: Any) -> Conversation:
         a_message("assistant", tool_calls=(call,), **fields),
         a_message("tool", "Sunny", tool_call_id="call_1"),
     )
-
-
-@cache
-def capabilities_of(text: str) -> TemplateCapabilities:
-    template = ChatTemplate(text, {"bos_token": "<bos>"})
-    return TemplateCapabilities(template.text, template.render)
 
 
 @cache

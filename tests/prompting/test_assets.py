@@ -277,10 +277,7 @@ def test_a_cut_text_is_one_end_of_the_whole(text, limit, keeps_start):
     assert list(cut) == (whole[:limit] if keeps_start else whole[-limit:])
 
 
-def test_it_exposes_the_values_of_the_folder_and_pads_with_its_padding_token(tmp_path):
-    assert ASSETS.folder.max_context == 2048
-    assert ASSETS.folder.defaults.eos_token_ids == (2,)
-    assert "<tool_call>" in ASSETS.template_text
+def test_a_model_pads_with_its_padding_token_or_its_end_token(tmp_path):
     assert ASSETS.pad_id == 0
     other = a_copy_of_the_model(tmp_path / "m")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):

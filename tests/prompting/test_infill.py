@@ -10,18 +10,12 @@ from vinery_serving.prompting.assets import ModelAssets
 
 from .builders import a_coder, a_copy_of_the_model, name_markers, with_tokens_around
 
-BAR = "\uff5c"
 # The markers of a family, and their order around `pre` and `suf`.
 PREFIX_FIRST, SUFFIX_FIRST = "{0}pre{1}suf{2}", "{1}suf{0}pre{2}"
 FAMILIES = [
     (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), PREFIX_FIRST),
-    (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), PREFIX_FIRST),
-    (("<fim-prefix>", "<fim-suffix>", "<fim-middle>"), PREFIX_FIRST),
-    (("▁<PRE>", "▁<SUF>", "▁<MID>"), PREFIX_FIRST),
     (("<PRE>", "<SUF>", "<MID>"), PREFIX_FIRST),
-    ((f"<{BAR}fim▁begin{BAR}>", f"<{BAR}fim▁hole{BAR}>", f"<{BAR}fim▁end{BAR}>"), PREFIX_FIRST),
     (("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"), SUFFIX_FIRST),
-    (("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"), PREFIX_FIRST),
     (("[SUFFIX]", "[PREFIX]"), "{0}suf{1}pre"),
 ]
 

@@ -3,13 +3,22 @@
 import json
 import re
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.prompting.render import Rendered, render_untrusted
+from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.render import (
+    ReasoningSettings,
+    Rendered,
+    reasoning_settings,
+    render_untrusted,
+)
+from vinery_serving.prompting.template import ChatTemplate
 
 from . import templates
 from .builders import GOLDEN, MODEL, a_calling_chat, a_chat, a_message, rendered
@@ -19,7 +28,12 @@ WEATHER = req.Tool("get_weather", "Get the weather", {"type": "object", "propert
 HOST = req.Tool("ping", None, {"type": "object", "properties": {"host": {"type": "string"}}})
 NO_CALLS = req.ToolChoice(req.ToolMode.NONE)
 PING = req.Tool("ping")
-THINKING = templates.REASONING.replace("KEY", "thinking")
+# Of two calls in a turn this template shows none.
+RAISES_FOR_TWO = templates.SINGLE_CALLS.replace(
+    "{%- if message.content and",
+    "{%- if message.tool_calls | length != 1 -%}{{ raise_exception('one') }}{%- endif -%}"
+    "{%- if message.content and",
+)
 HI = ("user", "Hi")
 TWO_PARTS = a_chat(req.Message(req.Role.USER, (req.TextPart("one"), req.TextPart("two"))))
 EARLIER = a_calling_chat("{}")
@@ -133,21 +147,35 @@ SHOWN = {
         templates.LISTED_TOOLS, a_chat(HI, tools=(HOST,)), "def ping:  host: <user>Hi"
     ),
     "or joins it": row(templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
-    "each call has a turn where the template takes one": row(
-        templates.SINGLE_CALLS,
-        parallel_calls(reasoning="Hm."),
-        "<user>Hi<think>Hm.</think>get_weather{}<get_weather>Sunny"
-        '<think></think>ping{"n": 1}<ping>Pong<ping>Odd<assistant>Done',
-    ),
+    **{
+        f"each call has a turn where the template takes one{more}": row(
+            template,
+            parallel_calls(reasoning="Hm."),
+            "<user>Hi<think>Hm.</think>get_weather{}<get_weather>Sunny"
+            '<think></think>ping{"n": 1}<ping>Pong<ping>Odd<assistant>Done',
+        )
+        for template, more in (
+            (templates.SINGLE_CALLS, ""),
+            (RAISES_FOR_TWO, " and raises for two"),
+        )
+    },
     "text joins the reasoning where the template refuses both": row(
         templates.SINGLE_CALLS,
         spoken(),
         "<user>Hi<think>Hm.\nWait.</think>get_weather{}<get_weather>Sunny",
     ),
-    "reasoning is replayed by the name that the template reads": row(
-        THINKING,
-        a_chat(HI, a_message("assistant", "Hello", reasoning="Hm.")),
-        "<user>Hi<assistant><think>Hm.</think>Hello<assistant><think>\n",
+    **{
+        f"reasoning is replayed by the name that the template reads: {key}": row(
+            templates.REASONING.replace("KEY", key),
+            a_chat(HI, a_message("assistant", "Hello", reasoning="Hm.")),
+            "<user>Hi<assistant><think>Hm.</think>Hello<assistant><think>\n",
+        )
+        for key in ("reasoning_content", "reasoning", "thinking")
+    },
+    "and is left out of others": row(
+        templates.CHATML,
+        a_chat(HI, a_message("assistant", "Yes", reasoning="Hm.")),
+        "<|user|>Hi\n<|assistant|>Yes\n<|assistant|>",
     ),
 }
 
@@ -239,7 +267,19 @@ def test_kimi_sees_the_ids_that_it_was_trained_on_whatever_clients_send(ids):
     assert "<tool>Return of z: <user>Hi" in text
 
 
-@table("arguments", ['{"city": "Rome"} extra', '{"city": ', "[1]", "5", "\u00e9"])
+# Also texts that nest deeply or have too many values.
+NO_OBJECTS = [
+    *('{"city": "Rome"} extra', '{"city": ', "[1]", "5", "\u00e9"),
+    *(
+        '{"a":' + begin * num_levels + "1" + end * num_levels + "}"
+        for num_levels in (JSON_LEVELS.value, 990, 50_000)
+        for begin, end in (("[", "]"), ('{"a":', "}"))
+    ),
+    '{"a":[' + "[]," * JSON_CONTAINERS.value + "[]]}",
+]
+
+
+@table("arguments", NO_OBJECTS)
 @table(
     "text",
     [
@@ -310,3 +350,97 @@ def test_a_template_of_a_request_renders_as_the_models_own_would_with_an_effort(
 def test_what_a_template_of_a_request_cannot_do_is_refused(template, words):
     with pytest.raises(InvalidRequest, match=words):
         untrusted(template)
+
+
+NAMES = [
+    *("self", "loop", "context", "environment", "caller", "varargs", "kwargs", "super", "range"),
+    *("namespace", "raise_exception", "strftime_now", "missing", "undefined", "", "a b", "None"),
+    *("message", "tool", "template", "variables", "name", "args", "cls", "__class__", "blocks"),
+    *("documents", "enable_thinking", "add_generation_prompt"),
+]
+
+
+@table("name", NAMES)
+@table("value", [1, None, "a", [], {}])
+def test_a_variable_may_have_any_name(name, value):
+    try:
+        text = rendered(TINY, a_chat(HI, template_kwargs={name: value}))
+    except InvalidRequest as error:
+        assert error.param == "messages"
+        assert name not in ("self", "loop")
+    else:
+        assert "Hi" in text
+        assert name not in ("self", "loop") or text == rendered(TINY, a_chat(HI))
+
+
+# -- Efforts: variables of the template, or a budget where the template cannot express one ------
+
+BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192}
+BUDGETS |= {"high": 24576, "xhigh": 32768, "max": None}
+LEVELS = {"minimal": "low", "low": "low", "medium": "medium"}
+LEVELS |= {"high": "high", "xhigh": "high", "max": "high"}
+
+# Qwen 3, and DeepSeek V3.1
+SWITCH = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+OTHER_SWITCH = "{% if not thinking is defined %}{% set thinking = false %}{% endif %}{{ thinking }}"
+# gpt-oss names only the default level, Mistral Small all levels.
+LEVEL = '{% if reasoning_effort is not defined %}{% set reasoning_effort = "medium" %}{% endif %}'
+TWO_LEVELS = (
+    "{% if reasoning_effort not in ['none', 'high'] %}{{ raise_exception('no') }}{% endif %}"
+)
+# Seed-OSS
+BUDGET = "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}"
+
+
+@table(
+    "template, effort, variables, budget",
+    [
+        # Without a variable the effort is a budget.
+        *((templates.CHATML, effort, {}, budget) for effort, budget in BUDGETS.items()),
+        # A switch is set, and efforts above none are limited.
+        *(
+            (template, effort, {name: effort != "none"}, budget)
+            for template, name in ((SWITCH, "enable_thinking"), (OTHER_SWITCH, "thinking"))
+            for effort, budget in (("none", None), ("low", 1024), ("max", None))
+        ),
+        # A level needs no budget.
+        *((LEVEL, effort, {"reasoning_effort": level}, None) for effort, level in LEVELS.items()),
+        # No reasoning is a budget of zero where the levels lack none.
+        (LEVEL, "none", {"reasoning_effort": "low"}, 0),
+        # A template gets only levels that it names.
+        (TWO_LEVELS, "none", {"reasoning_effort": "none"}, None),
+        (TWO_LEVELS, "minimal", {"reasoning_effort": "high"}, None),
+        (TWO_LEVELS, "medium", {"reasoning_effort": "high"}, None),
+        # A template with a budget variable gets the budget.
+        (BUDGET, "low", {"thinking_budget": 1024}, 1024),
+        (BUDGET, "max", {}, None),
+    ],
+)
+def test_an_effort_becomes_what_a_template_can_express(template, effort, variables, budget):
+    parsed = ChatTemplate(template)
+
+    settings = reasoning_settings(effort, parsed.words.variables, parsed.words.constants)
+
+    assert settings == ReasoningSettings(variables, budget)
+
+
+def test_every_effort_has_a_budget_and_without_one_nothing_is_set():
+    assert set(BUDGETS) == set(get_args(req.Effort))
+    assert reasoning_settings(None, ChatTemplate(SWITCH).words.variables) == ReasoningSettings()
+
+
+def test_the_reference_model_reasons_with_an_effort_which_is_a_budget_without_its_template():
+    assets = ModelAssets.load(MODEL)
+
+    def prompt(effort: str, uses_template: bool = True, **fields):
+        rendering = req.Rendering(effort=effort, uses_template=uses_template)
+        return assets.render(a_chat(HI, rendering=rendering, **fields))
+
+    assert prompt("low").opens_reasoning
+    assert prompt("low").reasoning_budget == 1024
+    assert not prompt("none").opens_reasoning
+    assert prompt("none").reasoning_budget is None
+    # Explicit variables override the effort.
+    assert prompt("none", template_kwargs={"enable_thinking": True}).opens_reasoning
+    assert prompt("low", token_ids=(5, 6)).reasoning_budget == 1024
+    assert prompt("low", uses_template=False).reasoning_budget == 1024

@@ -4,17 +4,21 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.family_models import a_family_folder
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, Detail, MediaKind, MediaPart, Picture
 from vinery_serving.core.request import Conversation, Encoding, Message, Rendering, Role, TextPart
+from vinery_serving.engine.vision import VisionModel
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.vision import QwenProcessor
+from vinery_serving.transport.messages import MediaInput
 
 from .builders import MODEL, a_chat, a_copy_of_the_model, a_question, name_markers
 from .templates import VISION_PARTS as PARTS
@@ -244,3 +248,119 @@ def test_raw_prompts_must_not_have_the_tokens_of_pictures_and_none_are_truncated
     chat = a_chat(a_question("?", a_picture(4 * SIDE, 4 * SIDE)))
     assert refusal(assets, chat, max_tokens=10).param == "truncate_prompt_tokens"
     assert assets.render(chat, Encoding(max_tokens=100)).num_media_tokens == 16
+
+
+# Gemma 3, LLaVA, LLaVA-NeXT and InternVL. The folders come from the tests of the engine. The
+# tokenizer has tokens for each byte, and for two or three line breaks, like Gemma's.
+
+# A picture as the processor of each family writes it into the text, without the repeated token.
+SHOWN = {
+    "gemma3": ("<start_of_image>", "<image_soft_token>", "<end_of_image>"),
+    "llava": ("", "<image>", ""),
+    "llava_next": ("", "<image>", ""),
+    "internvl_chat": ("<img>", "<IMG_CONTEXT>", "</img>"),
+}
+
+
+@pytest.fixture(scope="module", params=SHOWN)
+def sized(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, ModelAssets]:
+    name: str = request.param
+    return name, assets_of(name, tmp_path_factory.mktemp(name) / "model")
+
+
+def assets_of(name: str, path: Path) -> ModelAssets:
+    return ModelAssets.load(a_family_folder(name, path))
+
+
+def fitted(assets: ModelAssets, width: int = 90, height: int = 60) -> MediaPart:
+    assert assets.vision is not None
+    width, height = assets.vision.fit(width, height, Detail.AUTO, MANY)
+    return a_picture(width, height)
+
+
+def test_each_picture_has_its_tokens_in_other_families(sized):
+    name, assets = sized
+    small, wide = fitted(assets), fitted(assets, 300, 40)
+    prompt = assets.render(a_chat(a_question(small, "or", wide, "which?")))
+
+    start, pad, end = SHOWN[name]
+    assert assets.vision is not None
+    for each, part in zip(prompt.media, (small, wide), strict=True):
+        assert each.source is part.source
+        assert each.num_tokens == assets.vision.num_tokens(each.source.width, each.source.height)
+        ids = prompt.token_ids[each.start : each.start + each.num_tokens]
+        assert set(ids) == {assets.tokenizer.token_id(pad)}
+        if start:
+            assert prompt.token_ids[each.start - 1] == assets.tokenizer.token_id(start)
+            assert prompt.token_ids[each.span[1]] == assets.tokenizer.token_id(end)
+    num_pads = prompt.token_ids.count(assets.tokenizer.token_id(pad))
+    assert num_pads == prompt.num_media_tokens
+
+
+def test_the_engine_takes_what_the_gateway_renders(sized):
+    _, assets = sized
+    one, wide = fitted(assets), fitted(assets, 300, 40)
+    prompt = assets.render(a_chat(a_question(one, "or", wide), ("assistant", "A."), ("user", "?")))
+    media = tuple(
+        MediaInput(each.start, each.grid, each.source.height, each.source.width)
+        for each in prompt.media
+    )
+
+    model = VisionModel.read(assets.folder.path)
+    model.check(np.array(prompt.token_ids, np.int64), media)
+
+    assert len(media) == 2
+
+
+@table("has_picture", [False, True])
+def test_a_clip_and_a_text_with_the_tokens_of_pictures_are_refused(sized, has_picture):
+    _, assets = sized
+    assert assets.vision is not None
+    pictures = [fitted(assets)] * has_picture
+    for token in (*assets.vision.markup.reserved, assets.vision.markup.image):
+        assert refusal(assets, a_chat(a_question(f"See {token}", *pictures))).param == "messages"
+
+    assert refusal(assets, a_chat(a_question(a_clip(), "What moves?"))).param == "v"
+
+
+def test_prompts_of_gemma_are_those_of_its_processor(tmp_path):
+    """The processor writes two line breaks before and behind each picture, and the tokenizer joins
+    three: that of the turn and these two. The ids come from Hugging Face's Gemma3Processor
+    (transformers 5.0.0)."""
+    assets = assets_of("gemma3", tmp_path / "model")
+    prompt = assets.render(a_chat(a_question(fitted(assets), "What?")))
+    (media,) = prompt.media
+
+    (three,) = assets.tokenizer.encode("\n\n\n")
+    assert prompt.token_ids[media.start - 2] == three
+    text = prompt.text or ""
+    assert "user\n\n\n<start_of_image><image_soft_token><end_of_image>\n\nWhat?" in text
+    once = (*prompt.token_ids[: media.start + 1], *prompt.token_ids[media.span[1] :])
+    assert list(once) == assets.tokenizer.encode(text)
+    user, model = [3, 96, 94, 80, 93], [3, 88, 90, 79, 80, 87]
+    picture, words = [269, 5, *[6] * 16, 7, 210, 210], [66, 83, 76, 95, 42]
+    assert list(prompt.token_ids) == [*user, *picture, *words, 4, 210, *model]
+
+
+def test_an_option_for_pixels_counts_where_there_are_several_sizes(sized):
+    family, assets = sized
+    vision = assets.vision
+    assert vision is not None
+    few, many = (each.fit(900, 900, Detail.HIGH, MANY) for each in (vision.within(9_000), vision))
+
+    assert vision.within(0) == vision
+    if family in ("llava_next", "internvl_chat"):
+        assert few[0] * few[1] <= 9_000 < many[0] * many[1]
+    else:
+        assert few == many
+
+
+def test_a_folder_that_genai_reads_otherwise_is_refused(tmp_path):
+    folder = a_family_folder("internvl_chat", tmp_path / "model")
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": 56}))
+
+    with pytest.raises(UnusableFolder, match="shortest_edge"):
+        ModelAssets.load(folder)

@@ -125,16 +125,12 @@ class FastDecoder:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def _give_up(self, *unread: int) -> str:
-        """Return the held text although it is damaged. Tokens that may still become a character
-        stay held."""
-        held = [*self._held, *unread]
-        self._held = [] if unread else self._half_character(held)
-        # The last token comes first, so that the next token does not begin a text, where some
+        """Return the held text although it is damaged."""
+        held, self._held = [*self._held, *unread], []
+        # The unread token comes first, so that the next token does not begin a text, where some
         # tokenizers drop a space.
-        self._restart([] if self._held else held[-1:])
-        for token_id in self._held:
-            self._stream.step(self._tokenizer, token_id)
-        return self._decode(held[: len(held) - len(self._held)])
+        self._restart(unread)
+        return self._decode(held)
 
     def _restart(self, token_ids: Sequence[int]) -> None:
         """Start a stream after these tokens, whose text is not returned."""
@@ -142,14 +138,6 @@ class FastDecoder:
         self._stream = DecodeStream(skip_special_tokens=False)
         for token_id in token_ids:
             self._stream.step(self._tokenizer, token_id)
-
-    def _half_character(self, held: list[int]) -> list[int]:
-        """Return the last tokens, if they may still become a character."""
-        text = self._decode(held)
-        for count in (3, 2, 1):
-            if self._decode(held[:-count]) + self._decode(held[-count:]) == text:
-                return held[-count:]
-        return []
 
 
 class WindowDecoder:

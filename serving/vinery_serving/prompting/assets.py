@@ -367,7 +367,14 @@ class ModelAssets:
         suffix_ids = encode(suffix)
         before = () if encoding.adds_special_tokens is False else self._before_any_text
         num_others = len(before) + len(infill.token_ids((), suffix_ids))
-        kept = _kept_beside(prefix_ids, num_others, encoding)
+        limit, num_least = encoding.max_tokens, num_others + min(1, len(prefix_ids))
+        if limit is not None and num_least > limit:
+            raise InvalidRequest(
+                "The suffix leaves no tokens for the prompt: raise `truncate_prompt_tokens` or "
+                "shorten the suffix.",
+                param="truncate_prompt_tokens",
+            )
+        kept = _kept(prefix_ids, encoding, num_others)
         return Prompt(
             (*before, *infill.token_ids(kept, suffix_ids)),
             text if len(kept) == len(prefix_ids) else None,
@@ -393,33 +400,22 @@ class ModelAssets:
         if limit is not None and len(ids) > limit:
             plain = self.tokenizer.encode(text)
             before, after = _around(ids, plain)
-            num_left = limit - len(before) - len(after)
-            if num_left > 0:
-                return Prompt((*before, *_kept(plain, num_left, encoding), *after))
+            if (num_others := len(before) + len(after)) < limit:
+                return Prompt((*before, *_kept(plain, encoding, num_others), *after))
         return _cut(ids, text, encoding)
 
 
 def _cut(ids: Sequence[int], text: str | None, encoding: Encoding) -> Prompt:
-    limit = encoding.max_tokens
-    if limit is None or len(ids) <= limit:
-        return Prompt(tuple(ids), text)
-    return Prompt(tuple(_kept(ids, limit, encoding)))
+    kept = _kept(ids, encoding)
+    return Prompt(tuple(kept), text if len(kept) == len(ids) else None)
 
 
-def _kept(ids: Sequence[int], limit: int, encoding: Encoding) -> Sequence[int]:
-    return ids[:limit] if encoding.keeps_start else ids[-limit:]
-
-
-def _kept_beside(ids: Sequence[int], num_others: int, encoding: Encoding) -> Sequence[int]:
+def _kept(ids: Sequence[int], encoding: Encoding, num_others: int = 0) -> Sequence[int]:
+    """Return the ids that fit into the limit beside other tokens, of which there are fewer."""
     if encoding.max_tokens is None or len(ids) + num_others <= encoding.max_tokens:
         return ids
-    if num_others >= encoding.max_tokens:
-        raise InvalidRequest(
-            "The suffix leaves no tokens for the prompt: raise `truncate_prompt_tokens` or "
-            "shorten the suffix.",
-            param="truncate_prompt_tokens",
-        )
-    return _kept(ids, encoding.max_tokens - num_others, encoding)
+    limit = encoding.max_tokens - num_others
+    return ids[:limit] if encoding.keeps_start else ids[-limit:]
 
 
 def _around(ids: Sequence[int], plain: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:

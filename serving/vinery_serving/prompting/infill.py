@@ -6,6 +6,7 @@ markers, so that no tokenizer merges them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,41 +16,30 @@ from vinery_serving.prompting.tokenizer import Tokenizer
 # The positions of the two texts between the markers.
 _PREFIX: Final = "{prefix}"
 _SUFFIX: Final = "{suffix}"
+_TEXTS: Final = re.compile(r"(\{prefix\}|\{suffix\})")
 
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """Markers and texts in their order, and the tokens that end the output beside EOS."""
-
-    layout: tuple[str, ...]
-    ends: tuple[str, ...] = ()
-
-
-_FAMILIES: Final = (
+# Markers and texts in their order, and the tokens that end the output beside EOS.
+_FAMILIES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     # Qwen Coder, CodeGemma, Granite 4
-    _Family(
-        ("<|fim_prefix|>", _PREFIX, "<|fim_suffix|>", _SUFFIX, "<|fim_middle|>"),
+    (
+        "<|fim_prefix|>{prefix}<|fim_suffix|>{suffix}<|fim_middle|>",
         ("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>"),
     ),
     # StarCoder, Granite 3, Stable Code
-    _Family(
-        ("<fim_prefix>", _PREFIX, "<fim_suffix>", _SUFFIX, "<fim_middle>"),
+    (
+        "<fim_prefix>{prefix}<fim_suffix>{suffix}<fim_middle>",
         ("<|endoftext|>", "<file_sep>", "<repo_name>"),
     ),
-    # SantaCoder
-    _Family(("<fim-prefix>", _PREFIX, "<fim-suffix>", _SUFFIX, "<fim-middle>"), ("<|endoftext|>",)),
+    ("<fim-prefix>{prefix}<fim-suffix>{suffix}<fim-middle>", ("<|endoftext|>",)),  # SantaCoder
     # Code Llama, whose tokens begin with SentencePiece's space
-    _Family(("▁<PRE>", _PREFIX, "▁<SUF>", _SUFFIX, "▁<MID>"), ("▁<EOT>",)),
-    _Family(("<PRE>", _PREFIX, "<SUF>", _SUFFIX, "<MID>"), ("<EOT>",)),
+    ("▁<PRE>{prefix}▁<SUF>{suffix}▁<MID>", ("▁<EOT>",)),
+    ("<PRE>{prefix}<SUF>{suffix}<MID>", ("<EOT>",)),
     # DeepSeek Coder, whose bars are full-width
-    _Family(("<｜fim▁begin｜>", _PREFIX, "<｜fim▁hole｜>", _SUFFIX, "<｜fim▁end｜>")),
-    _Family(("[SUFFIX]", _SUFFIX, "[PREFIX]", _PREFIX)),  # Codestral
-    _Family(("<[fim-suffix]>", _SUFFIX, "<[fim-prefix]>", _PREFIX, "<[fim-middle]>")),  # Seed Coder
+    ("<｜fim▁begin｜>{prefix}<｜fim▁hole｜>{suffix}<｜fim▁end｜>", ()),
+    ("[SUFFIX]{suffix}[PREFIX]{prefix}", ()),  # Codestral
+    ("<[fim-suffix]>{suffix}<[fim-prefix]>{prefix}<[fim-middle]>", ()),  # Seed Coder
     # GLM 4, CodeGeeX
-    _Family(
-        ("<|code_prefix|>", _PREFIX, "<|code_suffix|>", _SUFFIX, "<|code_middle|>"),
-        ("<|endoftext|>",),
-    ),
+    ("<|code_prefix|>{prefix}<|code_suffix|>{suffix}<|code_middle|>", ("<|endoftext|>",)),
 )
 
 
@@ -63,15 +53,15 @@ class Infill:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Infill | None:
         """Return the layout for this tokenizer; None when it has no such tokens."""
-        for family in _FAMILIES:
-            layout = [
+        for layout, ends in _FAMILIES:
+            parts = [
                 part if part in (_PREFIX, _SUFFIX) else tokenizer.token_id(part)
-                for part in family.layout
+                for part in filter(None, _TEXTS.split(layout))
             ]
-            known = tuple(part for part in layout if part is not None)
-            if len(known) == len(layout):
-                ends = (tokenizer.token_id(end) for end in family.ends)
-                return cls(known, tuple(end for end in ends if end is not None))
+            known = tuple(part for part in parts if part is not None)
+            if len(known) == len(parts):
+                end_ids = map(tokenizer.token_id, ends)
+                return cls(known, tuple(end for end in end_ids if end is not None))
         return None
 
     def token_ids(self, prefix: Sequence[int], suffix: Sequence[int]) -> list[int]:

@@ -27,11 +27,11 @@ class Markup:
     """The texts by which prompts of a model family show pictures."""
 
     image: str  # a picture in a rendered prompt
-    video: str | None  # a video; None: the model takes none
     image_token: str  # in `encoded_image`, the token that is repeated for each part of the picture
-    video_token: str | None
     # Tokens that the engine takes for pictures wherever they are. No text may have them.
     reserved: tuple[str, ...]
+    video: str | None = None  # a video; None: the model takes none
+    video_token: str | None = None
     # The text that replaces `image` before a prompt is encoded; None: `image` stays.
     replacement: str | None = None
 
@@ -60,15 +60,10 @@ class PromptMedia:
 _TEXT_EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 # Whether GenAI's video tokens are known beforehand: Qwen3-VL writes times between the frames.
 _QWEN: Final = {"qwen2_vl": True, "qwen2_5_vl": True, "qwen3_vl": False}
-_START: Final = "<|vision_start|>"
-_END: Final = "<|vision_end|>"
-_IMAGE: Final = "<|image_pad|>"
-_VIDEO: Final = "<|video_pad|>"
-_RESERVED: Final = (_START, _IMAGE, _VIDEO)
-_IMAGES_ONLY: Final = Markup(f"{_START}{_IMAGE}{_END}", None, _IMAGE, None, _RESERVED)
-_WITH_VIDEO: Final = Markup(
-    f"{_START}{_IMAGE}{_END}", f"{_START}{_VIDEO}{_END}", _IMAGE, _VIDEO, _RESERVED
-)
+_START, _END = "<|vision_start|>", "<|vision_end|>"
+_IMAGE, _VIDEO = "<|image_pad|>", "<|video_pad|>"
+_IMAGES_ONLY: Final = Markup(f"{_START}{_IMAGE}{_END}", _IMAGE, (_START, _IMAGE, _VIDEO))
+_WITH_VIDEO: Final = replace(_IMAGES_ONLY, video=f"{_START}{_VIDEO}{_END}", video_token=_VIDEO)
 # GenAI's values where the folder has none.
 _MIN_PIXELS: Final = 56 * 56
 _MAX_PIXELS: Final = 14 * 14 * 4 * 1280
@@ -76,25 +71,19 @@ _MAX_PIXELS: Final = 14 * 14 * 4 * 1280
 _FRAMES_OF_PATCH: Final = 2
 _MAX_ASPECT: Final = 200
 # A prompt shows a picture as the processors of these families do.
-_LLAVA: Final = Markup("<image>", None, "<image>", None, ("<image>",))
+_LLAVA: Final = Markup("<image>", "<image>", ("<image>",))
 _MARKUPS: Final[Mapping[str, Markup]] = {
     # The line breaks are part of a picture, and may be one token with line breaks of the text.
     "gemma3": Markup(
         "<start_of_image>",
-        None,
         "<image_soft_token>",
-        None,
         ("<start_of_image>", "<image_soft_token>", "<end_of_image>"),
-        "\n\n<start_of_image><image_soft_token><end_of_image>\n\n",
+        replacement="\n\n<start_of_image><image_soft_token><end_of_image>\n\n",
     ),
     "llava": _LLAVA,
     "llava_next": _LLAVA,
     "internvl_chat": Markup(
-        "<img><IMG_CONTEXT></img>",
-        None,
-        "<IMG_CONTEXT>",
-        None,
-        ("<img>", "<IMG_CONTEXT>", "</img>"),
+        "<img><IMG_CONTEXT></img>", "<IMG_CONTEXT>", ("<img>", "<IMG_CONTEXT>", "</img>")
     ),
 }
 

@@ -20,7 +20,7 @@ from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag
 from vinery_serving.output.lexer import Tag
 from vinery_serving.output.parsers import gemma4, messages, pythonic
 from vinery_serving.output.parsers import json_calls as parsers
-from vinery_serving.output.parsers.base import ParserFamily
+from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags
 from vinery_serving.output.parsers.json_calls import (
     DEEPSEEK_TAGS,
     KIMI_K2_TAGS,
@@ -30,25 +30,25 @@ from vinery_serving.output.parsers.json_calls import (
 )
 from vinery_serving.output.parsers.messages import CHANNEL, CONSTRAIN, MESSAGE, TO
 
+_NAME: Final = "\0"  # where the name of the tool goes
+
+
+def _calls(begin: str, end: str = "", *, is_json: bool = False) -> CallTag:
+    """Calls whose arguments are between these texts. `is_json`: the name is in a JSON string."""
+
+    def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
+        name = json.dumps(tool.name, ensure_ascii=False)[1:-1] if is_json else tool.name
+        return tag(begin.replace(_NAME, name), arguments_tag(tool, choice), end)
+
+    return call
+
 
 def _object_calls(
     before: str = "", after: str = "", key: str = "arguments", name_key: str = '"name"'
 ) -> CallTag:
     """Calls that are one JSON object each. `name_key`: the text before the name's colon."""
-
-    def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-        name = json.dumps(tool.name, ensure_ascii=False)
-        begin = f'{before}{{{name_key}: {name}, "{key}": '
-        return tag(begin, arguments_tag(tool, choice), f"}}{after}")
-
-    return call
-
-
-def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
-    def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-        return tag(f"{before}{tool.name}{after_name}", arguments_tag(tool, choice), after)
-
-    return call
+    begin = f'{before}{{{name_key}: "{_NAME}", "{key}": '
+    return _calls(begin, f"}}{after}", is_json=True)
 
 
 def _array(trigger: str, begin: str) -> GrammarFamily:
@@ -117,7 +117,7 @@ DEVSTRAL = Family(
     (("[TOOL_CALLS]", "[ARGS]"),),
     parsers.MISTRAL,
     GrammarFamily(
-        _named_calls(parsers.MISTRAL_OPEN, parsers.MISTRAL_ARGS), parsers.MISTRAL_OPEN, ""
+        _calls(f"{parsers.MISTRAL_OPEN}{_NAME}{parsers.MISTRAL_ARGS}"), parsers.MISTRAL_OPEN, ""
     ),
 )
 DEEPSEEK_V3 = _in_section(
@@ -125,9 +125,8 @@ DEEPSEEK_V3 = _in_section(
     (("<｜tool▁calls▁begin｜>", "```json"),),
     parsers.DEEPSEEK,
     DEEPSEEK_TAGS,
-    _named_calls(
-        f"{DEEPSEEK_TAGS.call_begin.text}function{parsers.DEEPSEEK_SEPARATOR}",
-        "\n```json\n",
+    _calls(
+        f"{DEEPSEEK_TAGS.call_begin.text}function{parsers.DEEPSEEK_SEPARATOR}{_NAME}\n```json\n",
         f"\n```{DEEPSEEK_TAGS.call_end.text}",
     ),
     "\n",
@@ -137,8 +136,9 @@ DEEPSEEK_V31 = _in_section(
     (("<｜tool▁calls▁begin｜>",),),
     parsers.DEEPSEEK,
     DEEPSEEK_TAGS,
-    _named_calls(
-        DEEPSEEK_TAGS.call_begin.text, parsers.DEEPSEEK_SEPARATOR, DEEPSEEK_TAGS.call_end.text
+    _calls(
+        f"{DEEPSEEK_TAGS.call_begin.text}{_NAME}{parsers.DEEPSEEK_SEPARATOR}",
+        DEEPSEEK_TAGS.call_end.text,
     ),
 )
 
@@ -189,32 +189,18 @@ GPTOSS = Family(
 )
 
 
-def _calls(tags: CallTags) -> CallTag:
-    def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-        begin, end = f"{tags.open[0]}call:{tool.name}", tags.close[0]
-        return tag(begin, arguments_tag(tool, choice), end)
-
-    return call
-
-
-GEMMA4 = Family(
-    "gemma4",
-    (("<|tool_call>",),),
-    gemma4.GEMMA4,
-    GrammarFamily(_calls(gemma4.TAGS), gemma4.TAGS.open[0], "", reasoning=gemma4.REASONING),
-)
-FUNCTIONGEMMA = Family(
-    "functiongemma",
-    (("<start_function_call>",),),
-    gemma4.FUNCTIONGEMMA,
-    GrammarFamily(_calls(gemma4.FUNCTION_TAGS), gemma4.FUNCTION_TAGS.open[0], ""),
-)
+def _gemma(
+    name: str, parser: ParserFamily, tags: CallTags, reasoning: ReasoningTags | None = None
+) -> Family:
+    begin = tags.open[0]
+    call = _calls(f"{begin}call:{_NAME}", tags.close[0])
+    return Family(name, ((begin,),), parser, GrammarFamily(call, begin, "", reasoning=reasoning))
 
 
-def _python_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    return tag(f"{tool.name}(**", arguments_tag(tool, choice), ")")
+GEMMA4 = _gemma("gemma4", gemma4.GEMMA4, gemma4.TAGS, gemma4.REASONING)
+FUNCTIONGEMMA = _gemma("functiongemma", gemma4.FUNCTIONGEMMA, gemma4.FUNCTION_TAGS)
 
-
+_python_call = _calls(f"{_NAME}(**", ")")
 _BARE = GrammarFamily(_python_call, pythonic.bare_opening, ", ", begin="[", end="]")
 # `func_name1` is in the instructions of these templates.
 LLAMA3_PYTHONIC = Family(

@@ -100,7 +100,7 @@ def _productive(rules: Mapping[str, Expr]) -> set[str]:
     queue = list(rules)
     while queue:
         name = queue.pop()
-        if name not in found and _ends(rules[name], found):
+        if name not in found and _simplified(rules[name], found, {}) is not None:
             found.add(name)
             queue += users.get(name, ())
     return found
@@ -165,24 +165,6 @@ def _names(expr: Expr) -> Iterator[str]:
                 stack.append(part)
 
 
-def _ends(expr: Expr, ending: set[str]) -> bool:
-    match expr:
-        case Ref(name):
-            return name in ending
-        case Seq(parts):
-            return all(_ends(part, ending) for part in parts)
-        case Alt(options):
-            return any(_ends(option, ending) for option in options)
-        case Repeat(part, least):
-            return least == 0 or _ends(part, ending)
-        case Chars(intervals):
-            return bool(intervals)
-        case Text():
-            return True
-        case _:
-            assert_never(expr)
-
-
 def _simplified(expr: Expr, ending: set[str], bodies: Mapping[str, Expr]) -> Expr | None:
     """Return the expression without parts that never end, and with the short texts of `bodies`
     instead of references; None if no text fits."""
@@ -242,12 +224,8 @@ def quoted(text: str) -> str:
     if text.isprintable():
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    return f'"{"".join(map(_quoted_character, text))}"'
-
-
-@lru_cache(maxsize=1024)
-def _quoted_character(character: str) -> str:
-    return _escaped(character, '"\\')
+    escaped = "".join(_escaped(each, '"\\') for each in text)
+    return f'"{escaped}"'
 
 
 @lru_cache(maxsize=256)
@@ -263,6 +241,7 @@ def _written_set(intervals: tuple[tuple[int, int], ...]) -> str:
     return f"[{written}]"
 
 
+@lru_cache(maxsize=1024)
 def _escaped(character: str, special: str, raw_to: int = 0x10FFFF) -> str:
     code = ord(character)
     if character in special:

@@ -10,7 +10,13 @@ from types import NoneType
 from typing import Any, Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.parsers.respelling import CONSTANTS, python_json, quoted, respelled
+from vinery_serving.output.parsers.respelling import (
+    CONSTANTS,
+    python_json,
+    quoted,
+    refuse,
+    respelled,
+)
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _TYPE_NAMES: Final = {
@@ -95,9 +101,9 @@ def _types_of(
 
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
     if "const" in schema:
-        return frozenset((_type_name(schema["const"]),))
+        return frozenset((type_name(schema["const"]),))
     if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return frozenset(_type_name(value) for value in schema["enum"])
+        return frozenset(type_name(value) for value in schema["enum"])
     kinds = schema.get("type")
     listed = kinds if isinstance(kinds, list) else (kinds,)
     types = frozenset(kind for kind in listed if isinstance(kind, str)) & _ALL_TYPES or _ALL_TYPES
@@ -113,7 +119,7 @@ def target(document: Any, reference: str) -> Any:
     return found
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return "integer"
     return _TYPE_NAMES.get(type(value), "object")
@@ -132,13 +138,13 @@ def argument_json(text: str, types: frozenset[str]) -> str:
         bare, (value, is_json) = found, _parsed(found)
     if kind is Kind.JSON:
         return bare if is_json else quoted(text)
-    is_wanted = is_json and not isinstance(value, str) and _type_name(value) in types
+    is_wanted = is_json and not isinstance(value, str) and type_name(value) in types
     return bare if is_wanted else quoted(text)
 
 
 def _parsed(text: str) -> tuple[Any, bool]:
     try:
-        return json.loads(text, parse_constant=_refuse), True
+        return json.loads(text, parse_constant=refuse), True
     except (ValueError, RecursionError):
         return None, False
 
@@ -155,7 +161,3 @@ def _respelled(text: str, *, is_certain: bool) -> str | None:
     if found is None or not (found.is_whole or is_certain):
         return None
     return None if text[found.end :].strip("}]) \n" if is_certain else " \n") else found.text
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)

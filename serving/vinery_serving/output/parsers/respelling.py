@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
+from vinery_serving.output.lexer import match_end
+
 CONSTANTS: Final = {"true": True, "false": False, "null": None, "none": None}
 _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _OPENING: Final = {closing: opening for opening, closing in _CLOSING.items()}
@@ -77,7 +79,8 @@ def gemma_notation(mark: str) -> Notation:
     return Notation((mark, '"', "'"), mark, "[", has_names=True)
 
 
-def _refuse(constant: str) -> None:
+def refuse(constant: str) -> None:
+    """NaN and infinity are no JSON."""
     raise ValueError(constant)
 
 
@@ -107,7 +110,7 @@ def respelled(
     return respelling.run(opening)
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=refuse)
 
 
 def end_of_json(text: str) -> int:
@@ -157,7 +160,7 @@ class _Respelling:
         return self._text[self._at : self._at + 1]
 
     def _copy_space(self) -> None:
-        start, self._at = self._at, _end_of(_SPACE, self._text, self._at)
+        start, self._at = self._at, match_end(_SPACE, self._text, self._at)
         space = _NO_JSON_SPACE.sub("", self._text[start : self._at])
         if self._comma:
             self._comma += space
@@ -252,7 +255,7 @@ class _Respelling:
             raw = text[start:end]
             self._parts.append(f'"{inside(raw) if quote == notation.mark else _mended(raw)}"')
             return True
-        end = _end_of(_WORD, text, self._at)
+        end = match_end(_WORD, text, self._at)
         word = text[self._at : end].rstrip()
         constant = _constant(word)
         if notation.mark and (constant is None or text.startswith("<", end)):
@@ -296,7 +299,7 @@ class _Respelling:
         is_item = bool(self._open) and self._open[-1][1] == "]"
         if (AFTER_ITEM if is_item else AFTER_MEMBER).match(self._text, at) is None:
             return False
-        after = _end_of(_SPACE, self._text, at)
+        after = match_end(_SPACE, self._text, at)
         mark = self._text[after : after + 1]
         return mark not in "}])" or self._num_open[mark] > 0 or mark in self._around or not mark
 
@@ -410,8 +413,3 @@ def _python_key(node: ast.expr | None) -> str:
             return str(key)
         case _:
             raise ValueError
-
-
-def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return match.end() if match else at
