@@ -44,7 +44,11 @@ def decode_base64(text: str, max_bytes: int) -> bytes:
         ) from None
     padded = encoded.translate(_STANDARD_ALPHABET, b" \t\n\r\f\v")
     digits = padded.rstrip(b"=")
-    _check_size(len(digits) * 3 // 4, max_bytes)
+    num_bytes = len(digits) * 3 // 4
+    if not num_bytes:
+        raise InvalidDataUrl("must not be empty")
+    if num_bytes > max_bytes:
+        raise TooManyBytes(num_bytes, max_bytes)
     padding = b"=" * (-len(digits) % 4)
     if len(padding) == 3 or len(padded) - len(digits) > 2:
         raise InvalidDataUrl("must have complete base64, but its number of characters is wrong")
@@ -54,10 +58,3 @@ def decode_base64(text: str, max_bytes: int) -> bytes:
         raise InvalidDataUrl(
             "must have base64 of letters, digits, `+`, `/`, `-` and `_`, with `=` at its end alone"
         ) from None
-
-
-def _check_size(num_bytes: int, max_bytes: int) -> None:
-    if not num_bytes:
-        raise InvalidDataUrl("must not be empty")
-    if num_bytes > max_bytes:
-        raise TooManyBytes(num_bytes, max_bytes)

@@ -20,14 +20,6 @@ from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common import chunks, encoding
 from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import (
-    PromptLogprobs,
-    TokenLogprob,
-    completion_tokens,
-    content_logprobs,
-    prompt_logprobs,
-    prompt_tokens,
-)
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody, TemplateFields
 from vinery_serving.protocols.common.messages import AssistantMessage, WireMessage
@@ -147,7 +139,7 @@ _FINISH_REASON = encoding.one_of("stop", "length", "tool_calls", "function_call"
 class ChatLogprobs(encoding.Answer, kw_only=True):
     """The tokens of a chat's answer, or of a chunk."""
 
-    content: list[TokenLogprob]
+    content: list[encoding.TokenLogprob]
     refusal: None = None
 
 
@@ -190,7 +182,7 @@ class ChatCompletion(encoding.Answer, kw_only=True):
     usage: chunks.Usage
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
-    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    prompt_logprobs: encoding.PromptLogprobs | UnsetType = UNSET
 
 
 class ChatDelta(encoding.Answer, kw_only=True):
@@ -304,8 +296,8 @@ class ChatExchange(chunks.ChunkExchange):
         tokens: chunks.Members = {}
         if self.request.wants_token_ids:
             tokens = {
-                **prompt_tokens(result.prompt_ids[0], result.prompt_texts[0]),
-                **completion_tokens(choice.token_ids, choice.raw_text),
+                **encoding.prompt_tokens(result.prompt_ids[0], result.prompt_texts[0]),
+                **encoding.completion_tokens(choice.token_ids, choice.raw_text),
             }
         message = ChatMessage(
             content=choice.text or (None if calls else ""),
@@ -323,7 +315,7 @@ class ChatExchange(chunks.ChunkExchange):
 
     def answer(self, result: Result, **members: Any) -> ChatCompletion:
         if self.request.logprobs.num_top_of_prompt is not None:
-            members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[0])
+            members["prompt_logprobs"] = encoding.prompt_logprobs(result.scored_prompts[0])
         return ChatCompletion(**members, **self._prompt(result))
 
     def finish_reason(self, reason: events.FinishReason) -> str:
@@ -336,7 +328,7 @@ class ChatExchange(chunks.ChunkExchange):
         def logprobs(tokens: Sequence[Token]) -> object:
             if is_streamed and not tokens:
                 return None
-            return ChatLogprobs(content=content_logprobs(tokens))
+            return ChatLogprobs(content=encoding.content_logprobs(tokens))
 
         return logprobs
 
@@ -344,7 +336,7 @@ class ChatExchange(chunks.ChunkExchange):
         """Every choice has a first chunk. Clients expect the choices in order."""
         tokens: chunks.Members = {}
         if self.request.wants_token_ids:
-            tokens = prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
+            tokens = encoding.prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
         content = None if self.request.dialect.shows_first_token else ""
         delta = ChatDelta(role="assistant", content=content, **tokens)
         return chunks.Chunk(encoding.json_members(delta), chunk_extras=self._prompt(event))
@@ -364,7 +356,7 @@ class ChatExchange(chunks.ChunkExchange):
         return b""
 
     def tokens(self, event: events.TokensGenerated) -> chunks.Chunk:
-        delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
+        delta = ChatDelta(**encoding.completion_tokens(event.token_ids, event.text))
         return chunks.Chunk(encoding.json_members(delta), {"token_ids": event.token_ids})
 
     def _prompt(self, source: events.Started | Result) -> chunks.Members:

@@ -20,18 +20,9 @@ from vinery_serving.core.events import ReasoningDelta, Started, Token, TokensGen
 from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.protocols.common import chunks, encoding
+from vinery_serving.protocols.common import chunks, encoding, generation
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from vinery_serving.protocols.common.generation import (
-    ArrivalFields,
-    GenerationBody,
-    Ids,
-    ManyIds,
-    ManyTexts,
-    Prompt,
-    read_prompts,
-)
 from vinery_serving.protocols.common.reading import (
     NO_LIMIT,
     Text,
@@ -43,30 +34,26 @@ from vinery_serving.protocols.common.reading import (
 )
 
 
-def _read_token_ids(value: object) -> tuple[Prompt, ...]:
+def _read_token_ids(value: object) -> tuple[generation.Prompt, ...]:
     """Read one or more prompts. FastDeploy's clients send [] for none."""
     if value == []:
         return ()
-    prompts = read_prompts(value)
+    prompts = generation.read_prompts(value)
     if any(isinstance(prompt, str) for prompt in prompts):
         raise invalid("must be one or more arrays of token ids")
     return prompts
 
 
-Prompts = Annotated[
-    tuple[Prompt, ...],
-    PlainValidator(read_prompts, json_schema_input_type=Text | ManyTexts | Ids | ManyIds),
-]
 TokenIdPrompts = Annotated[
-    tuple[Prompt, ...],
-    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | ManyIds),
+    tuple[generation.Prompt, ...],
+    PlainValidator(_read_token_ids, json_schema_input_type=list[TokenId] | generation.ManyIds),
 ]
 
 
-class CompletionsBody(ArrivalFields, GenerationBody):
+class CompletionsBody(generation.ArrivalFields, generation.GenerationBody):
     """The parameters of completions."""
 
-    prompt: Prompts | None = parameter(
+    prompt: generation.Prompts | None = parameter(
         "A text, several texts, token ids, or several lists of token ids."
     )
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)

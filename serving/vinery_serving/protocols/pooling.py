@@ -14,18 +14,9 @@ from vinery_serving.core import field_limits, pooling
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.request import Unused
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.protocols.common import reading
+from vinery_serving.protocols.common import generation, reading
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
-from vinery_serving.protocols.common.generation import (
-    Ids,
-    ManyIds,
-    ManyTexts,
-    Priority,
-    RequestId,
-    read_prompts,
-    read_texts,
-)
 
 _ALL_THAT_FIT: Final = -1  # of vLLM: as many tokens as the model takes
 Side = Literal["NONE", "START", "END"]  # Cohere's words for the side that is cut, in upper case
@@ -58,10 +49,10 @@ class PoolingBody(reading.Wire):
     truncation_side: Literal["left", "right"] | None = reading.parameter(
         "The side that is cut. Default: `right`."
     )
-    priority: Priority | None = reading.parameter(
+    priority: generation.Priority | None = reading.parameter(
         "No effect: the keys take turns.", changes_nothing=True
     )
-    request_id: RequestId | None = reading.parameter(
+    request_id: generation.RequestId | None = reading.parameter(
         "The client's id of the request.", changes_nothing=True
     )
     cache_salt: reading.Identifier | None = reading.parameter(
@@ -129,7 +120,7 @@ _ROLES: Final = {
 
 
 def _read_inputs(value: object) -> tuple[pooling.PoolingInput, ...]:
-    inputs = read_prompts(value)
+    inputs = generation.read_prompts(value)
     if "" in inputs:
         raise reading.invalid("must not have an empty text")
     return inputs
@@ -139,7 +130,9 @@ _Text = Annotated[str, Field(min_length=1), reading.TEXT_LIMIT]
 _Texts = Annotated[list[_Text], Field(min_length=1), reading.Limited(field_limits.PROMPTS)]
 Inputs = Annotated[
     tuple[pooling.PoolingInput, ...],
-    PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
+    PlainValidator(
+        _read_inputs, json_schema_input_type=_Text | _Texts | generation.Ids | generation.ManyIds
+    ),
 ]
 
 
@@ -235,9 +228,6 @@ _Documents = Annotated[list[reading.Text | _DocumentObject], Field(min_length=1)
 Documents = Annotated[
     tuple[Document, ...], PlainValidator(_read_documents, json_schema_input_type=_Documents)
 ]
-Texts = Annotated[
-    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=reading.Text | ManyTexts)
-]
 
 
 class RerankBody(PoolingBody):
@@ -332,14 +322,14 @@ _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "d
 class ScoreBody(PoolingBody):
     """The parameters of score: one text and several, or as many of each."""
 
-    text_1: Texts | None = reading.parameter("One text, or several.")
-    text_2: Texts | None = reading.parameter(
+    text_1: generation.Texts | None = reading.parameter("One text, or several.")
+    text_2: generation.Texts | None = reading.parameter(
         "The texts beside `text_1`: as many, or any number beside one text."
     )
-    queries: Texts | None = reading.parameter("The same as `text_1`.")
-    documents: Texts | None = reading.parameter("The same as `text_2`.")
-    data_1: Texts | None = reading.parameter("The same as `text_1`.")
-    data_2: Texts | None = reading.parameter("The same as `text_2`.")
+    queries: generation.Texts | None = reading.parameter("The same as `text_1`.")
+    documents: generation.Texts | None = reading.parameter("The same as `text_2`.")
+    data_1: generation.Texts | None = reading.parameter("The same as `text_1`.")
+    data_2: generation.Texts | None = reading.parameter("The same as `text_2`.")
 
     def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""

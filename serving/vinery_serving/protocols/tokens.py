@@ -14,9 +14,9 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
-from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, PartsOf, Unused
+from vinery_serving.core.request import Conversation, Encoding, PartsOf, Unused
 from vinery_serving.protocols.common import reading
-from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
+from vinery_serving.protocols.common.body_fields import Body, read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.generation import ManyTexts, TemplateFields, read_texts
 from vinery_serving.protocols.common.messages import WireMessage, check_media
@@ -146,17 +146,16 @@ class Detokenized(Answer, kw_only=True):
 @dataclass(frozen=True, slots=True)
 class TokenizeExchange:
     request: TokenizeRequest
-    is_ovms: bool = False
-    has_many: bool = False
-    unused: Unused = NOTHING_UNUSED
+    text: str | tuple[str, ...] | None  # of OVMS
+    unused: Unused
 
     def with_media(self, parts_of: PartsOf) -> "TokenizeExchange":
         return replace(self, request=self.request.with_media(parts_of))
 
     def body(self, tokenized: Tokenized) -> bytes:
         ids, strings = tokenized.token_ids, tokenized.token_strings
-        if self.is_ovms:
-            return json_bytes(Tokens(tokens=ids if self.has_many else ids[0]))
+        if self.text is not None:
+            return json_bytes(Tokens(tokens=ids[0] if isinstance(self.text, str) else ids))
         counted = CountedTokens(
             count=len(ids[0]),
             max_model_len=tokenized.max_context,
@@ -168,14 +167,8 @@ class TokenizeExchange:
 
 def parse_tokenize(body: bytes, dialect: Dialect = V1) -> TokenizeExchange:
     """Read the body of `/tokenize`. Raises `InvalidRequest`."""
-    members = reading.read_object(body)
-    wire = reading.read_model(TokenizeBody, members)
-    return TokenizeExchange(
-        wire.request(dialect),
-        is_ovms=wire.text is not None,
-        has_many=isinstance(wire.text, tuple),
-        unused=unused_fields(unknown_fields(wire, members)),
-    )
+    wire, unused = read_body("tokenize", TokenizeBody, body)
+    return TokenizeExchange(wire.request(dialect), wire.text, unused)
 
 
 class DetokenizeBody(reading.Wire):
@@ -185,19 +178,10 @@ class DetokenizeBody(reading.Wire):
     tokens: reading.PromptIds = reading.parameter("Token ids.", is_required=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DetokenizeExchange:
-    model: str | None
-    token_ids: tuple[int, ...]
-    unused: Unused = NOTHING_UNUSED
-
-    def body(self, text: str) -> bytes:
-        return json_bytes(Detokenized(prompt=text))
-
-
-def parse_detokenize(body: bytes) -> DetokenizeExchange:
+def parse_detokenize(body: bytes) -> Body[DetokenizeBody]:
     """Read the body of `/detokenize`. Raises `InvalidRequest`."""
-    members = reading.read_object(body)
-    wire = reading.read_model(DetokenizeBody, members)
-    unused = unused_fields(unknown_fields(wire, members))
-    return DetokenizeExchange(wire.model, tuple(wire.tokens), unused)
+    return read_body("detokenize", DetokenizeBody, body)
+
+
+def text_body(text: str) -> bytes:
+    return json_bytes(Detokenized(prompt=text))

@@ -481,8 +481,8 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
         Reading(
             "detokenize",
             lambda body, *_: tokens.parse_detokenize(body),
-            lambda exchange: Head(exchange.model, unused=exchange.unused),
-            lambda exchange, model, _: exchange.body(model.assets.text_of_ids(exchange.token_ids)),
+            lambda read: Head(read.wire.model, unused=read.unused),
+            lambda read, model, _: tokens.text_body(model.assets.text_of_ids(read.wire.tokens)),
         ),
         _counting("responses/input_tokens", responses.parse_count, responses.count_body),
         _counting(

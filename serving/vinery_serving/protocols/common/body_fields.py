@@ -188,7 +188,7 @@ _WITH_RANKS: Refusals = {
     "raw_scores": Refused(_SCORES, (False,)),
 }
 
-REFUSED: Mapping[Endpoint, Refusals] = {
+REFUSED: Mapping[str, Refusals] = {
     Endpoint.CHAT: {**_EVERYWHERE, **_IN_CONVERSATIONS},
     Endpoint.COMPLETIONS: _EVERYWHERE,
     Endpoint.RESPONSES: {**_EVERYWHERE, **_IN_CONVERSATIONS, **_IN_RESPONSES},
@@ -203,7 +203,7 @@ REFUSED: Mapping[Endpoint, Refusals] = {
 
 Fields = Mapping[str, Any]
 # Takes the endpoint, and the path and the value of the alias. Raises `InvalidRequest`.
-Read = Callable[[Endpoint, str, Any], Fields]
+Read = Callable[[str, str, Any], Fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens")
 }
 
-_EFFORTS: Final[Mapping[Endpoint, str]] = {
+_EFFORTS: Final[Mapping[str, str]] = {
     Endpoint.CHAT: "reasoning_effort",
     Endpoint.RESPONSES: "reasoning.effort",
     Endpoint.MESSAGES: "output_config.effort",
@@ -230,7 +230,7 @@ def _same_as(name: str) -> Alias:
     return Alias(f"The same as `{name}`.", lambda endpoint, path, value: {name: value})
 
 
-def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
+def _effort(endpoint: str, path: str, value: Any) -> Fields:
     if endpoint not in _EFFORTS:
         raise UnsupportedParameter(
             f"`{path}` needs a chat template, and completions have none. Leave it out, or use "
@@ -240,7 +240,7 @@ def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return {_EFFORTS[endpoint]: value}
 
 
-def _switch_or_effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
+def _switch_or_effort(endpoint: str, path: str, value: Any) -> Fields:
     """Read a boolean as a switch, and other values as an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
@@ -248,7 +248,7 @@ def _switch_or_effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return {f"chat_template_kwargs.{name}": True for name in switches} if value else none
 
 
-def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:
+def _thinking(endpoint: str, path: str, value: Any) -> Fields:
     match value:
         case {"type": "enabled" | "disabled" as kind, **rest} if not rest.keys() - {
             "budget_tokens"
@@ -260,7 +260,7 @@ def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:
     raise refusal(path, "must have the `type` enabled or disabled, and may have `budget_tokens`")
 
 
-def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
+def _reasoning(endpoint: str, path: str, value: Any) -> Fields:
     known = {"effort", "max_tokens", "exclude", "enabled", "summary"}
     if not isinstance(value, dict) or value.keys() - known:
         raise refusal(path, "must be an object with `effort`, `max_tokens`, `exclude` or `enabled`")
@@ -410,10 +410,10 @@ class Body(NamedTuple, Generic[reading.WireT]):
     unused: Unused
 
 
-def read_body(endpoint: Endpoint, model: type[reading.WireT], body: bytes) -> Body[reading.WireT]:
+def read_body(endpoint: str, model: type[reading.WireT], body: bytes) -> Body[reading.WireT]:
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
-    fields = _Fields(endpoint, model)
+    fields = _Fields(endpoint, model, REFUSED.get(endpoint, {}))
     fields.take(reading.read_object(body))
     fields.put_aliases()
     members = reading.with_integers(model, fields.members)
@@ -428,8 +428,9 @@ def read_body(endpoint: Endpoint, model: type[reading.WireT], body: bytes) -> Bo
 
 @dataclass(slots=True)
 class _Fields:
-    endpoint: Endpoint
+    endpoint: str
     model: type[BaseModel]
+    refused: Refusals
     members: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     harmless: list[str] = field(default_factory=list)
@@ -439,7 +440,7 @@ class _Fields:
 
     def take(self, body: Mapping[str, Any]) -> None:
         """Take all fields. Aliases wait for `put_aliases`. Raises `InvalidRequest`."""
-        own, refused = known_fields(self.model), REFUSED[self.endpoint]
+        own, refused = known_fields(self.model), self.refused
         for name, value in body.items():
             if name in refused:
                 refused[name].check(name, value)
@@ -465,9 +466,8 @@ class _Fields:
         """Raises `InvalidRequest` for an alias that contradicts a field of the body."""
         for sent, given, alias in self.aliases:
             for path, value in alias.read(self.endpoint, sent, given).items():
-                refused = REFUSED[self.endpoint].get(path)
-                if refused is not None:
-                    refused.check(sent, given)
+                if path in self.refused:
+                    self.refused[path].check(sent, given)
                 self._refuse_other_value(sent, path, value)
                 self._set(path, value)
                 self.origins[path] = sent

@@ -125,7 +125,7 @@ def _read_schema(value: object) -> object:
         raise reading.invalid("must be a JSON schema: an object, or its text")
     if is_deeper_than(field_limits.JSON_LEVELS.value, value):
         raise reading.invalid(f"must not nest more than {field_limits.JSON_LEVELS.value} levels")
-    return reading.SCHEMA_LIMITS.check(value)
+    return reading.check_json(reading.SCHEMA_LIMITS, value)
 
 
 _SchemaOrText = reading.JsonSchemaObject | Annotated[str, _SCHEMA_TEXT]

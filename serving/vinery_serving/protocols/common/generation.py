@@ -7,19 +7,11 @@ The answer repeats such a parameter where OpenAI's answer has the member.
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator
 
 from vinery_serving.core import field_limits
 from vinery_serving.core import request as core
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.request import (
-    ALL_THAT_FIT,
-    NOTHING_UNUSED,
-    Effort,
-    Encoding,
-    Rendering,
-    Unused,
-)
 from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields
@@ -32,6 +24,7 @@ from vinery_serving.protocols.common.reading import (
     Identifier,
     Limited,
     ModelName,
+    Text,
     TokenId,
     Wire,
     invalid,
@@ -125,6 +118,15 @@ def read_texts(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+Prompts = Annotated[
+    tuple[Prompt, ...],
+    PlainValidator(read_prompts, json_schema_input_type=Text | ManyTexts | Ids | ManyIds),
+]
+Texts = Annotated[
+    tuple[str, ...], PlainValidator(read_texts, json_schema_input_type=Text | ManyTexts)
+]
+
+
 class TemplateFields(Wire):
     """The fields of `Rendering`, for chats, Responses and `/tokenize`. Whether the template
     uses a variable is known only to the process that has the model."""
@@ -147,11 +149,11 @@ class TemplateFields(Wire):
         "Documents for the template; refused if the template uses none."
     )
 
-    def rendering(self, effort: Effort | None = None) -> Rendering:
+    def rendering(self, effort: core.Effort | None = None) -> core.Rendering:
         """Return how messages become text. Raises `InvalidRequest` for contradicting fields."""
         continues = self.continues_final_message
         self._refuse_contradictions(continues=continues)
-        return Rendering(
+        return core.Rendering(
             template=self.chat_template,
             uses_template=not self.disable_chat_template,
             documents=tuple(self.documents or ()),
@@ -375,11 +377,11 @@ class GenerationBody(FormatFields, decoding.DecodingFields, DeliveryFields):
         """The id of the client's own user; empty: none was sent."""
         return self.safety_identifier or self.user or ""
 
-    def encoding(self) -> Encoding:
+    def encoding(self) -> core.Encoding:
         limit = self.truncate_prompt_tokens
-        return Encoding(
+        return core.Encoding(
             adds_special_tokens=self.add_special_tokens,
-            max_tokens=ALL_THAT_FIT if limit == -1 else limit,
+            max_tokens=core.ALL_THAT_FIT if limit == -1 else limit,
             keeps_start=self.truncation_side == "right",
         )
 
@@ -405,7 +407,7 @@ class GenerationBody(FormatFields, decoding.DecodingFields, DeliveryFields):
         """Return the features of OpenAI's service that the client asks for, and does not get."""
         return ("store",) if self.store else ()
 
-    def _with_hosted(self, unused: Unused, *, is_kept: bool) -> Unused:
+    def _with_hosted(self, unused: core.Unused, *, is_kept: bool) -> core.Unused:
         hosted = tuple(each for each in self.hosted_features() if not (is_kept and each == "store"))
         return replace(unused, hosted=hosted) if hosted else unused
 
@@ -415,7 +417,7 @@ class GenerationBody(FormatFields, decoding.DecodingFields, DeliveryFields):
         prompt: core.Conversation | core.RawPrompts,
         dialect: Dialect,
         *,
-        unused: Unused = NOTHING_UNUSED,
+        unused: core.Unused = core.NOTHING_UNUSED,
         grammar: core.Grammar | None = None,
         default_limit: int | None = None,
         shows_arrival: bool | None = None,

@@ -334,7 +334,7 @@ def _as_json_text(value: object) -> object:
 
 
 _ArgumentsText = Annotated[str, reading.Limited(field_limits.ARGUMENTS)]
-_ArgumentsObject = Annotated[dict[str, Any], reading.LimitedJson((field_limits.ARGUMENTS,))]
+_ArgumentsObject = Annotated[dict[str, Any], reading.limited_json(field_limits.ARGUMENTS)]
 Arguments = Annotated[
     _ArgumentsText,
     BeforeValidator(_as_json_text, json_schema_input_type=_ArgumentsText | _ArgumentsObject),

@@ -11,9 +11,9 @@ runs first. The OpenAPI document and `docs/parameters.md` read `parameter(...)`.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -272,28 +273,15 @@ _SIZES: Final = {
 }
 
 
-class _Check:
-    """An annotation that checks a value before its type does."""
-
-    __slots__ = ()
-
-    def check(self, value: Any) -> Any:
-        """Return `value`. Raises the error of a validator if it is above a limit."""
-        raise NotImplementedError
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.check, handler(source))
-
-
 @dataclass(frozen=True, slots=True)
-class Limited(_Check):
-    """A limit on a text, an array, an object or a number. Values of other types pass."""
+class Limited:
+    """A limit on a text, an array, an object or a number, checked before the type. Values of other
+    types pass."""
 
     limit: FieldLimit
 
     def check(self, value: Any) -> Any:
+        """Return `value`. Raises the error of a validator if it is above the limit."""
         limit, kind = self.limit, type(value)
         size = len(value) if kind in _FORMS[limit.counted][0] else 0
         if kind is int and limit.counted is Counted.NUMBER:
@@ -301,6 +289,11 @@ class Limited(_Check):
         if size > limit.value:
             raise invalid(limit.sentence(size))
         return value
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -313,26 +306,24 @@ class Limited(_Check):
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class LimitedJson(_Check):
-    """Limits on the contents of any JSON value, at any depth."""
-
-    limits: tuple[FieldLimit, ...]
-
-    def check(self, value: Any) -> Any:
-        if not isinstance(value, (dict, list)):
-            return value
-        try:
-            size = size_of(value)
-        except NumberTooLarge:
-            raise invalid(
-                f"must not have an integer of more than {MAX_NUMBER_DIGITS} digits"
-            ) from None
-        for limit in self.limits:
-            found = getattr(size, _SIZES[limit.counted])
-            if found > limit.value:
-                raise invalid(limit.sentence(found))
+def check_json(limits: Iterable[FieldLimit], value: Any) -> Any:
+    """Return a JSON value. Raises the error of a validator if what it has at any depth is above a
+    limit."""
+    if not isinstance(value, (dict, list)):
         return value
+    try:
+        size = size_of(value)
+    except NumberTooLarge:
+        raise invalid(f"must not have an integer of more than {MAX_NUMBER_DIGITS} digits") from None
+    for limit in limits:
+        found = getattr(size, _SIZES[limit.counted])
+        if found > limit.value:
+            raise invalid(limit.sentence(found))
+    return value
+
+
+def limited_json(*limits: FieldLimit) -> BeforeValidator:
+    return BeforeValidator(partial(check_json, limits))
 
 
 def refuse_long(param: str, num_chars: int) -> None:
@@ -341,27 +332,25 @@ def refuse_long(param: str, num_chars: int) -> None:
         raise refusal(param, field_limits.TEXT.sentence(num_chars))
 
 
-SCHEMA_LIMITS: Final = LimitedJson(
-    (
-        field_limits.SCHEMA_PROPERTIES,
-        field_limits.SCHEMA_ENUM_VALUES,
-        field_limits.SCHEMA_VALUES,
-        field_limits.SCHEMA_CHARS,
-    )
+SCHEMA_LIMITS: Final = (
+    field_limits.SCHEMA_PROPERTIES,
+    field_limits.SCHEMA_ENUM_VALUES,
+    field_limits.SCHEMA_VALUES,
+    field_limits.SCHEMA_CHARS,
 )
 
 TEXT_LIMIT: Final = Limited(field_limits.TEXT)
 Text = Annotated[str, TEXT_LIMIT]
 Identifier = Annotated[str, Limited(field_limits.IDENTIFIER)]
 Description = Annotated[str, Limited(field_limits.DESCRIPTION)]
-JsonSchemaObject = Annotated[dict[str, Any], SCHEMA_LIMITS]
+JsonSchemaObject = Annotated[dict[str, Any], limited_json(*SCHEMA_LIMITS)]
 Args = Annotated[
     dict[str, Any],
-    LimitedJson((field_limits.ARGS_VALUES, field_limits.ARGS_CHARS)),
+    limited_json(field_limits.ARGS_VALUES, field_limits.ARGS_CHARS),
     Limited(field_limits.ARGS_MEMBERS),
 ]
 # Any object. Its JSON text counts among the characters of the prompt.
-AnyObject = Annotated[dict[str, Any], LimitedJson((field_limits.TEXT,))]
+AnyObject = Annotated[dict[str, Any], limited_json(field_limits.TEXT)]
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]

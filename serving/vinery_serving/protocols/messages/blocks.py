@@ -19,9 +19,9 @@ from vinery_serving.protocols.common.messages import FileData, Filename, OrText,
 from vinery_serving.protocols.common.reading import (
     Identifier,
     Limited,
-    LimitedJson,
     Text,
     Wire,
+    limited_json,
     refusal,
 )
 
@@ -194,7 +194,7 @@ class ToolUseBlock(Wire):
     type: Literal["tool_use"]
     id: Identifier
     name: Identifier
-    input: Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
+    input: Annotated[dict[str, Any], limited_json(field_limits.ARGUMENTS)]
 
     def to_core(self) -> ToolCall:
         return ToolCall(self.id, self.name, json_bytes(self.input).decode())

@@ -119,16 +119,16 @@ class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
     def _start(self, event: events.Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
         if self._objects.echo["background"]:
-            queued = self._objects.queued()
+            queued = self._objects.response(forms.QUEUED)
             states = (self._state(f"response.{name}", queued) for name in ("created", "queued"))
             return b"".join(states) + self._progress()
-        created = self._state("response.created", self._objects.started())
+        created = self._state("response.created", self._objects.response(forms.IN_PROGRESS))
         self._is_in_progress = False
         return created if self._objects.dialect.shows_first_token else created + self._progress()
 
     def _progress(self) -> bytes:
         self._is_in_progress = True
-        return self._state("response.in_progress", self._objects.started())
+        return self._state("response.in_progress", self._objects.response(forms.IN_PROGRESS))
 
     def _begin(self, event: encoding.Begin) -> bytes:
         index, close = len(self._items), b',"sequence_number":'
@@ -339,7 +339,8 @@ class ResponsesExchange:
         return encoding.json_bytes(compacted)
 
     def queued(self, identity: AnswerIdentity) -> bytes:
-        return encoding.json_bytes(self._objects(identity).with_sampling(None).queued())
+        objects = self._objects(identity).with_sampling(None)
+        return encoding.json_bytes(objects.response(forms.QUEUED))
 
     def _objects(self, identity: AnswerIdentity) -> forms.ResponseObjects:
         dialect = self.request.dialect

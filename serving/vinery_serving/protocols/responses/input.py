@@ -51,7 +51,7 @@ _NOT_SUPPORTED = (
     "outputs"
 )
 
-_ANY_JSON = reading.LimitedJson((field_limits.TEXT,))
+_ANY_JSON = reading.limited_json(field_limits.TEXT)
 AnyJson = Annotated[Any, _ANY_JSON]
 AnyList = Annotated[list[Any], _ANY_JSON]
 Texts = Annotated[list[str], Field(fail_fast=True), _ANY_JSON]

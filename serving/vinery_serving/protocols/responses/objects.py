@@ -262,12 +262,6 @@ class ResponseObjects:
         values = {name: getattr(in_force, name) for name in missing}
         return replace(self, echo={**self.echo, **values})
 
-    def started(self) -> Response:
-        return self._response(IN_PROGRESS, ())
-
-    def queued(self) -> Response:
-        return self._response(QUEUED, ())
-
     def finished(
         self,
         items: Sequence[Item],
@@ -290,17 +284,17 @@ class ResponseObjects:
             total_tokens=usage.num_tokens,
         )
         if not cuts:
-            return self._response(COMPLETED, items, usage=counts, completed_at=completed_at)
+            return self.response(COMPLETED, items, usage=counts, completed_at=completed_at)
         details = IncompleteDetails(
             reason=self.dialect.length_reason, stop_reason=QUOTA if QUOTA in cuts else UNSET
         )
-        return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)
+        return self.response(INCOMPLETE, items, usage=counts, incomplete_details=details)
 
     def failed(self, items: Sequence[Item], error: ServingError) -> Response:
         details = ResponseError(code=error_code(error), message=error.message)
-        return self._response("failed", items, error=details)
+        return self.response("failed", items, error=details)
 
-    def _response(self, status: str, items: Sequence[Item], **members: Any) -> Response:
+    def response(self, status: str, items: Sequence[Item] = (), **members: Any) -> Response:
         """Return the response. `members` replace the nulls."""
         return Response(
             id=self.identity.id("resp_"),
