@@ -126,8 +126,22 @@ class Run:
             api.memory = memory.StoredMemory(runtime, caller, public_id, claim.keep, is_held=True)
             lease_id = self._lease_id(self.row.lease_number)
             record = self._record = requests.new_record(api, self._request.body, lease_id)
-            with requests.settling(api, record, self._is_passing):
+            try:
                 await self._answer(api, record)
+            except errors.ServingError as error:
+                if self._is_passing(error):
+                    record.forget()
+                else:
+                    record.fail(error)
+                raise
+            except asyncio.CancelledError:
+                if (ending := record.live.ending) is None:
+                    raise
+                record.fail(ending)
+                raise ending from None
+            finally:
+                record.leave()
+                api.memory.release()
 
     async def _take(self, message: MutableMapping[str, Any]) -> None:
         for frame in message.get("body", b"").split(b"\n\n"):

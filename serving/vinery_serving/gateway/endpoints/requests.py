@@ -272,20 +272,14 @@ class JsonEndpoint(Generic[PreparedT]):
 
 
 def ending_of(request: ApiRequest, record: RequestRecord) -> errors.ServingError | None:
-    """Return the error with which the server ends the request; None: its client has left, or
-    another process goes on with the response."""
-    of_process = None if request.is_detached else request.runtime.drain.ending
-    return record.live.ending or of_process
+    """Return the error with which the server ends the request; None: its client has left."""
+    return record.live.ending or request.runtime.drain.ending
 
 
 @contextlib.contextmanager
-def settling(
-    request: ApiRequest,
-    record: RequestRecord,
-    is_passing: Callable[[errors.ServingError], bool] = lambda _: False,
-) -> Iterator[None]:
-    """Settle the record with the error that ends the request, unless the error `is_passing`: then
-    the request is tried again. Raises the error with which the server ends a cancelled request."""
+def settling(request: ApiRequest, record: RequestRecord) -> Iterator[None]:
+    """Settle the record with the error that ends the request. Raises the error with which the
+    server ends a cancelled request."""
     try:
         yield
     except asyncio.CancelledError:
@@ -294,10 +288,7 @@ def settling(
         record.fail(ending)
         raise ending from None
     except errors.ServingError as error:
-        if is_passing(error):
-            record.forget()
-        else:
-            record.fail(error)
+        record.fail(error)
         raise
     except Exception:
         # Also a defect of the server settles the record. The edge logs it and answers this.
