@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
@@ -33,6 +34,11 @@ def async_http_of(platform: Running, **changes: Any) -> httpx.AsyncClient:
     """The same in an event loop."""
     settings = {"base_url": platform.base_url, "headers": bearer(platform), "timeout": 120}
     return httpx.AsyncClient(**{**settings, **changes})
+
+
+def claude_of(platform: Running) -> anthropic.Anthropic:
+    key = platform.api_key
+    return anthropic.Anthropic(base_url=platform.base_url, api_key=key, max_retries=0, timeout=60)
 
 
 def platform_with(**settings: str) -> Any:
