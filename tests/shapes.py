@@ -1,4 +1,4 @@
-"""Pictures of coloured shapes and digits, which tiny-vision has learned to name."""
+"""Pictures of coloured shapes, arrows and digits, which tiny-vision has learned to name."""
 
 import base64
 import io
@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 SIDE: Final = 112  # the largest square that tiny-vision does not scale
 _WHOLE: Final = (24, 24, 88, 88)
+_TURNS: Final = {"up": 0, "left": 90, "down": 180, "right": 270}  # in degrees, to the left
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -38,6 +39,14 @@ def circle_and_square() -> Image.Image:
     picture = a_shape("circle", "red", (6, 36, 46, 76))
     draw(picture, "square", "blue", (66, 36, 106, 76))
     return picture
+
+
+def an_arrow(direction: str, colour: str = "red") -> Image.Image:
+    picture = a_canvas()
+    pen = ImageDraw.Draw(picture)
+    pen.rectangle((48, 50, 64, 96), fill=colour)
+    pen.polygon([(56, 14), (92, 54), (20, 54)], fill=colour)
+    return picture.rotate(_TURNS[direction])
 
 
 def a_digit(digit: int) -> Image.Image:
