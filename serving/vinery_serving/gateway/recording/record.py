@@ -134,16 +134,19 @@ class Reservation:
             self._note([answer])
             raise _limit_reached(answer, model)
         self._lease = answer
-        for denial in answer.shadow_denials:
-            if prepared is not None and not is_search and _lasts(denial):
-                self._shadows[denial.rule.id] = (denial, 0)
-            else:
-                self._note([denial])
+        self._take_shadows(answer.shadow_denials, may_cut=prepared is not None and not is_search)
         self.num_granted = request.num_output_tokens
         self._is_whole = self.num_granted == num_wanted and not num_later
         if request.num_output_tokens < wanted:
             # With all of this the request is like any other.
             await self.extend(wanted - request.num_output_tokens)
+
+    def _take_shadows(self, denials: Iterable[Denial], *, may_cut: bool) -> None:
+        for denial in denials:
+            if may_cut and _lasts(denial):
+                self._shadows[denial.rule.id] = (denial, 0)
+            else:
+                self._note([denial])
 
     async def extend(self, num_tokens: int) -> None:
         if self._lease is None or self.is_last:

@@ -211,6 +211,8 @@ def check_loads(folder: str) -> None:
 
 
 def _check_output(output: Path, checkpoint: Checkpoint) -> None:
+    if output.exists():
+        raise ConvertError(f"{output} exists. Remove it, or choose another folder.")
     try:
         output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -101,9 +101,9 @@ def _types_of(
 
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
     if "const" in schema:
-        return frozenset((type_name(schema["const"]),))
+        return frozenset((_type_name(schema["const"]),))
     if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return frozenset(type_name(value) for value in schema["enum"])
+        return frozenset(_type_name(value) for value in schema["enum"])
     kinds = schema.get("type")
     listed = kinds if isinstance(kinds, list) else (kinds,)
     types = frozenset(kind for kind in listed if isinstance(kind, str)) & _ALL_TYPES or _ALL_TYPES
@@ -119,7 +119,7 @@ def target(document: Any, reference: str) -> Any:
     return found
 
 
-def type_name(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return "integer"
     return _TYPE_NAMES.get(type(value), "object")
@@ -138,7 +138,7 @@ def argument_json(text: str, types: frozenset[str]) -> str:
         bare, (value, is_json) = found, _parsed(found)
     if kind is Kind.JSON:
         return bare if is_json else quoted(text)
-    is_wanted = is_json and not isinstance(value, str) and type_name(value) in types
+    is_wanted = is_json and not isinstance(value, str) and _type_name(value) in types
     return bare if is_wanted else quoted(text)
 
 
