@@ -4,6 +4,7 @@ The exporters copy the reference model, so the real check judges the result.
 """
 
 import asyncio
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -58,7 +59,7 @@ class Running:
         return [path.name for path in self.output.parent.iterdir()]
 
 
-async def test_a_converted_model_gets_its_name_after_the_check(
+async def test_a_converted_model_gets_its_name_after_the_check_and_is_never_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = Running(tmp_path, COPY)
@@ -71,6 +72,9 @@ async def test_a_converted_model_gets_its_name_after_the_check(
     assert converted["num_bytes"] > 1 << 20
     assert b"'--weight-format', 'int8'" in running.log
     assert running.left == ["tiny-int8"]
+    with pytest.raises(ConvertError, match=r"tiny-int8 exists\. Remove it"):
+        await running.convert()
+    shutil.rmtree(running.output)
     running.stages.clear()
     monkeypatch.setattr(conversion.shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
     with pytest.raises(ConvertError, match=r"needs 0\.0 GB of disk"):
