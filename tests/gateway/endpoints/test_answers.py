@@ -1,7 +1,9 @@
 """Headers of answers, which every name can be sent in, and documents for every client."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from vinery_serving.core.request import Unused
 from vinery_serving.gateway.endpoints import background
 from vinery_serving.gateway.endpoints.background import BackgroundRuns
 from vinery_serving.gateway.endpoints.callers import authorization_of, organization_headers
+from vinery_serving.gateway.endpoints.documents import constant
 from vinery_serving.gateway.endpoints.edge import OWN_HEADERS
 from vinery_serving.gateway.endpoints.notices import ignored, report_unused
 from vinery_serving.gateway.state.traffic import Traffic
@@ -131,6 +134,36 @@ def test_a_strict_server_refuses_unknown_fields_or_what_only_openai_hosts(
         reported(hosted)
     assert unsupported.value.param == "tools.web_search"
     assert reported(unknown)[0]
+
+
+# -- Documents for every client: long ones are sent in parts
+
+
+_LONG = b"x" * 100_001
+
+
+async def test_a_long_document_leaves_room_for_other_requests() -> None:
+    parts: list[dict[str, Any]] = []
+    seen: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        parts.append(message)
+
+    document = constant(lambda: _LONG)
+    sending = asyncio.create_task(document({"method": "GET"}, receive, send))
+    while not sending.done():
+        await asyncio.sleep(0)
+        seen.append(len(parts))
+
+    start, *bodies = parts
+    assert (b"content-length", b"100001") in start["headers"]
+    assert b"".join(each["body"] for each in bodies) == _LONG
+    assert [each["more_body"] for each in bodies] == [True] * (len(bodies) - 1) + [False]
+    assert max(after - before for before, after in pairwise(seen)) <= 2
+    assert max(len(each["body"]) for each in bodies) <= 8192
 
 
 # -- The event loop's default executor has few threads, so nothing of a client may run there

@@ -1,9 +1,8 @@
 """The table of endpoints with JSON bodies, and how each sends its answer."""
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, cast
 
 from channels.routing import URLRouter
@@ -54,26 +53,25 @@ async def embed(
     # The vectors stay in memory until the client has read the answer.
     request.claim.cover(sum(map(len, (*draft.texts, *vectors))))
     parts = exchange.body(draft, vectors, model, request.id)
-    part, following = _some(parts), _some(parts)
-    if not following:
-        await send_whole(request, record, part)
+    first, second = _some(parts), _some(parts)
+    if not second:
+        await send_whole(request, record, first)
         return
-    # Written as fast as the client reads, while other requests go on.
     headers = [*edge.JSON, *record.reservation.headers]
     request.has_started = True
-    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
-    while part:
-        record.add_answer(part)
-        if not following:
-            record.succeed()
-        body = {"type": "http.response.body", "body": part, "more_body": bool(following)}
-        await request.send(body)
-        await asyncio.sleep(0)
-        part, following = following, _some(parts)
+    whole = chain((first, second), iter(partial(_some, parts), b""))
+    await edge.send_parts(request.send, headers, _recorded(record, whole))
 
 
 def _some(parts: Iterator[bytes]) -> bytes:
     return b"".join(islice(parts, _PARTS_AT_ONCE))
+
+
+def _recorded(record: RequestRecord, parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        record.add_answer(part)
+        yield part
+    record.succeed()
 
 
 def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]:

@@ -34,6 +34,7 @@ from vinery_serving.gateway.endpoints.edge import (
     Receive,
     Scope,
     Send,
+    send_parts,
     send_whole,
     speaks_anthropic,
 )
@@ -53,6 +54,7 @@ from vinery_serving.protocols.stored import (
     TokenizerInfo,
 )
 
+_PART_BYTES: Final = 8 * 1024  # bytes of a document that are sent in one pass of the event loop
 # The thread starts with the first document.
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 # OpenRouter's names of the parameters that every model takes.
@@ -69,7 +71,13 @@ def document_of(read: Callable[[Scope], Awaitable[bytes]], allowed: str = "GET")
         is_head = scope["method"] == "HEAD"
         if not is_head and scope["method"] != "GET":
             raise MethodNotAllowed(scope["method"], allowed=allowed)
-        await send_whole(send, 200, JSON, await read(scope), is_head=is_head)
+        body = await read(scope)
+        if is_head or len(body) <= _PART_BYTES:
+            await send_whole(send, 200, JSON, body, is_head=is_head)
+            return
+        headers = [*JSON, (b"content-length", str(len(body)).encode())]
+        starts = range(0, len(body), _PART_BYTES)
+        await send_parts(send, headers, (body[at : at + _PART_BYTES] for at in starts))
 
     return answer
 

@@ -5,9 +5,9 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, MutableMapping
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.http import HttpRequest, JsonResponse
 from msgspec import to_builtins
@@ -152,6 +152,17 @@ async def send_whole(
     await send({"type": "http.response.body", "body": b"" if is_head else body})
 
 
+async def send_parts(send: Send, headers: Headers, parts: Iterator[bytes]) -> None:
+    """Send a long body as fast as the client reads, while other requests go on."""
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    part = next(parts, b"")
+    while part:
+        following = next(parts, b"")  # before the last part is sent
+        await send({"type": "http.response.body", "body": part, "more_body": bool(following)})
+        await asyncio.sleep(0)
+        part = following
+
+
 async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
     requested = dict(scope["headers"]).get(b"access-control-request-headers", b"")
     is_plain = _HEADER_NAMES.match(requested) is not None
@@ -174,26 +185,33 @@ DEPLOYMENT: Final = "vinery.deployment"
 # Names of models may have empty segments.
 _AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
 _PREFIXES: Final = (*DIALECTS, "v2")  # `v2` is Cohere's
-_AT_AZURES_ROOT: Final = ("chat", "completions", "responses", "models", "embeddings")
 
 
-def own_path(path: str) -> tuple[str, str | None]:
-    """Return the path of this API for a decoded path, and the deployment that it names; any other
-    path unchanged."""
+class OwnPath(NamedTuple):
+    path: str
+    deployment: str | None = None
+
+
+def own_path(path: str) -> OwnPath:
+    """Return the path of this API for a decoded path; any other path unchanged."""
     if path.startswith(_AS_SENT):
-        return path, None
+        return OwnPath(path)
     match [part for part in path.split("/") if part]:
         case ["openai", "deployments", *model, "chat", "completions"] if model:
-            return f"/{V1.name}/chat/completions", "/".join(model)
+            return OwnPath(f"/{V1.name}/chat/completions", "/".join(model))
         case ["openai", "deployments", *model, "completions" | "embeddings" as last] if model:
-            return f"/{V1.name}/{last}", "/".join(model)
+            return OwnPath(f"/{V1.name}/{last}", "/".join(model))
         case ["openai", V1.name, *rest]:
-            return _with_one_prefix(V1.name, *rest), None
-        case ["openai", first, *rest] if first in _AT_AZURES_ROOT:
-            return _with_one_prefix(V1.name, first, *rest), None
+            return OwnPath(_with_one_prefix(V1.name, *rest))
+        case [
+            "openai",
+            "chat" | "completions" | "responses" | "models" | "embeddings" as first,
+            *rest,
+        ]:
+            return OwnPath(_with_one_prefix(V1.name, first, *rest))
         case [prefix, *rest] if prefix in _PREFIXES:
-            return _with_one_prefix(prefix, *rest), None
-    return path, None
+            return OwnPath(_with_one_prefix(prefix, *rest))
+    return OwnPath(path)
 
 
 def _with_one_prefix(*parts: str) -> str:
